@@ -181,8 +181,8 @@ SAMPLES = (
     Sample(
         "victims: who stopped whom is forgotten at once",
         f"{CORE}/engine/preemption_history.py",
-        "for pair in [pair for pair, at in self._stopped.items() if now_s - at > _LOOP_S]:",
-        "for pair in list(self._stopped):",
+        "for pair in [pair for pair, at in self._preempted.items() if now_s - at > _LOOP_S]:",
+        "for pair in list(self._preempted):",
         QUEUES,
     ),
     Sample(

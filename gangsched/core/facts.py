@@ -57,14 +57,14 @@ class QueueGone:
 
 
 @dataclass(frozen=True, slots=True)
-class BookingSeen:
+class AdvanceReservationSeen:
     """Room was booked in advance, or a booking changed."""
 
     booking: Booking
 
 
 @dataclass(frozen=True, slots=True)
-class BookingGone:
+class AdvanceReservationGone:
     """A booking was deleted."""
 
     name: str
@@ -95,7 +95,7 @@ class BudgetsSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuTimeSeen:
+class UsageRestored:
     """GPU time that an earlier process had counted for a queue, or for one user of it (restart).
 
     `spent` are (period, number of the period, GPU-seconds).
@@ -167,7 +167,7 @@ class PodGone:
 
 
 @dataclass(frozen=True, slots=True)
-class ReservationSeen:
+class AssignmentsRestored:
     """A reservation that an earlier process wrote down (restart)."""
 
     gang: GangId
@@ -175,7 +175,7 @@ class ReservationSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PastSeen:
+class HistoryRestored:
     """What an earlier process knew of a gang and no object tells (restart).
 
     Moments are seconds on the clock of facts. `since_s` is when the gang was asked for: one that
@@ -208,7 +208,7 @@ class PastSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class StoppedSeen:
+class PreemptionRestored:
     """An earlier process stopped one gang for another (restart)."""
 
     victim: GangId
@@ -274,19 +274,19 @@ Fact = (
     | TopologyGone
     | QueueSeen
     | QueueGone
-    | BookingSeen
-    | BookingGone
+    | AdvanceReservationSeen
+    | AdvanceReservationGone
     | NamespaceQuotaSeen
     | NamespaceQuotaGone
     | BudgetsSeen
-    | GpuTimeSeen
+    | UsageRestored
     | GangSeen
     | GangGone
     | PodSeen
     | PodGone
-    | ReservationSeen
-    | PastSeen
-    | StoppedSeen
+    | AssignmentsRestored
+    | HistoryRestored
+    | PreemptionRestored
     | Prepared
     | PrepareFailed
     | Bound

@@ -98,12 +98,12 @@ class Preempt:
     gang: GangId
     by: GangId
     pods: tuple[PodName, ...]
-    ground: str
+    reason: str
     lost_gpu_s: float
-    loop: bool = False
+    is_mutual: bool = False
 
 
-class DrainGround(StrEnum):
+class DrainReason(StrEnum):
     """What an administrator declared that has a gang leave."""
 
     QUEUE = "QueueDrained"
@@ -118,7 +118,7 @@ class Drain:
     """
 
     gang: GangId
-    ground: DrainGround
+    reason: DrainReason
     of: str
     lost_gpu_s: float
 
@@ -138,7 +138,7 @@ class Report:
     message: str
     refusal: Refusal | None = None
     proof: str = ""
-    met: bool = False
+    adopted: bool = False
     queue: str = ""
 
 

@@ -131,7 +131,7 @@ class Scheduler:
             on_orders=self._wake.set,
         )
         self.pods, self.binder = self.driver.dispatcher.pods, self.driver.dispatcher.binder
-        self.engine.beyond_is_judged = self.binder.beyond_is_judged
+        self.engine.driver_checks_unmodelled = self.binder.beyond_is_judged
         self.informers = self._make_informers()
         self._watches = Watches(
             client,
@@ -277,7 +277,7 @@ class Scheduler:
             await self._wake.wait()
             self._wake.clear()
             starts = self._config.starts_waiting - self.pods.waiting
-            if not self.engine.wants_plan() or starts <= 0:
+            if not self.engine.has_pending_work() or starts <= 0:
                 continue  # the next tick looks again
             snapshot = self.thinking.snapshot(starts=starts)
             work = partial(make_plan, snapshot, self.policies, self.now_s())

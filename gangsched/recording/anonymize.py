@@ -42,18 +42,18 @@ class Pseudonyms:
                     self._learn(queue.name, queue.parent, queue.broken, *queue.namespaces)
                 case f.PodSeen():
                     self._pod(fact)
-                case f.PastSeen():
+                case f.HistoryRestored():
                     self._learn(*(node for node, _ in fact.avoid))
                     for name in (*fact.vacated, *dict(fact.places), *dict(fact.promised)):
                         self._place(name, fact.gang)
-                case f.ReservationSeen():
+                case f.AssignmentsRestored():
                     for name, _ in fact.assignments:
                         self._place(name, fact.gang)
-                case f.StoppedSeen(victim, by):
+                case f.PreemptionRestored(victim, by):
                     self._learn(*victim.split("/"), *by.split("/"))
                 case f.NamespaceQuotaSeen(namespace, name):
                     self._learn(namespace, name)
-                case f.BookingSeen(booking):
+                case f.AdvanceReservationSeen(booking):
                     self._learn(booking.name, *booking.queues, *booking.namespaces)
                 case _:
                     pass

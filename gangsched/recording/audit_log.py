@@ -29,11 +29,11 @@ class AuditLog:
         match fact:
             case f.QueueSeen(queue):
                 self._seen(at_s, "Queue", engine.queues.get(queue.name), queue)
-            case f.BookingSeen(booking):
+            case f.AdvanceReservationSeen(booking):
                 self._seen(at_s, "Reservation", engine.bookings.get(booking.name), booking)
             case f.QueueGone(name) if name in engine.queues:
                 self._write(at_s, "QueueDeleted", {"name": name})
-            case f.BookingGone(name) if name in engine.bookings:
+            case f.AdvanceReservationGone(name) if name in engine.bookings:
                 self._write(at_s, "ReservationDeleted", {"name": name})
             case _:
                 pass
@@ -43,11 +43,11 @@ class AuditLog:
         match order:
             case o.Preempt():
                 data: dict[str, Any] = _whose(engine, order.gang) | {"pods": order.pods}
-                data |= {"for": _whose(engine, order.by), "ground": order.ground}
-                data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.loop}
+                data |= {"for": _whose(engine, order.by), "ground": order.reason}
+                data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.is_mutual}
                 self._write(at_s, "Stopped", data)
             case o.Drain(gang_id, ground, of, lost_gpu_s):
-                what = "queue" if ground is o.DrainGround.QUEUE else "reservation"
+                what = "queue" if ground is o.DrainReason.QUEUE else "reservation"
                 data = _whose(engine, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
                 data |= {"lost_gpu_s": round(lost_gpu_s, 1), "loop": False}
                 self._write(at_s, "Stopped", data)

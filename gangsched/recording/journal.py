@@ -27,7 +27,23 @@ from gangsched.recording.anonymize import Pseudonyms
 
 FORMAT = "gangsched.io/journal/v1"
 
-_FACTS = {kind.__name__: kind for kind in get_args(f.Fact)}
+_FIRST_NAMES: dict[type[f.Fact], str] = {
+    f.AdvanceReservationSeen: "BookingSeen",
+    f.AdvanceReservationGone: "BookingGone",
+    f.UsageRestored: "GpuTimeSeen",
+    f.AssignmentsRestored: "ReservationSeen",
+    f.HistoryRestored: "PastSeen",
+    f.PreemptionRestored: "StoppedSeen",
+}
+"""Facts that lines name as they were called first: the names are part of the format."""
+
+
+def name_of(kind: type[f.Fact]) -> str:
+    """Return what lines call a kind of fact."""
+    return _FIRST_NAMES.get(kind, kind.__name__)
+
+
+_FACTS: dict[str, type[f.Fact]] = {name_of(kind): kind for kind in get_args(f.Fact)}
 
 Word = Literal["start", "fact", "tick", "look", "plan"]
 
@@ -70,14 +86,14 @@ class Journal:
             "limits": asdict(engine.limits),
             "rates": dict(ledger.rates.worth),
             "half_life_s": ledger.half_life_s,
-            "beyond_is_judged": engine.beyond_is_judged,
+            "beyond_is_judged": engine.driver_checks_unmodelled,
             "history": engine.history.to_json() if history is None else history,
         }
         self.write("start", at_s, data=data)
 
     def fact(self, fact: f.Fact, at_s: float) -> None:
         """Add a fact."""
-        self.write("fact", at_s, type(fact).__name__, fact)
+        self.write("fact", at_s, name_of(type(fact)), fact)
 
 
 class JournalledEngine(Engine):
@@ -178,7 +194,7 @@ def engine_of(entry: Entry) -> Engine:
     ledger = Ledger(GpuWeights(data["rates"]), data["half_life_s"])
     engine = Engine(Limits(**data["limits"]), ledger)
     engine.history.merge_json(data["history"])
-    engine.beyond_is_judged = data["beyond_is_judged"]
+    engine.driver_checks_unmodelled = data["beyond_is_judged"]
     return engine
 
 
@@ -227,7 +243,7 @@ def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None =
             journal.write(
                 "fact",
                 recalled.now_s,
-                type(fact).__name__,
+                name_of(type(fact)),
                 names.hide(data) if names is not None else data,
             )
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api.timestamps import rfc3339
-from gangsched.core.facts import PastSeen
+from gangsched.core.facts import HistoryRestored
 from gangsched.kube.decoding.quantities import seconds
 from gangsched.kube.stored import gang_history
 
@@ -80,9 +80,9 @@ def past_view(text: str, now_s: float) -> dict[str, View]:
     """
     views: dict[str, View] = {}
     for fact in gang_history.read(text or "{}"):
-        if isinstance(fact, PastSeen):
+        if isinstance(fact, HistoryRestored):
             view = _past(fact, now_s)
-            if view != _past(PastSeen(fact.gang, fact.since_s, fact.declared), now_s):
+            if view != _past(HistoryRestored(fact.gang, fact.since_s, fact.declared), now_s):
                 views[fact.gang] = view
     return views
 
@@ -92,13 +92,13 @@ def ends_within(text: str, from_s: float, until_s: float) -> bool:
     ends = (
         at_s
         for fact in gang_history.read(text or "{}")
-        if isinstance(fact, PastSeen)
+        if isinstance(fact, HistoryRestored)
         for at_s in (fact.not_before_s, fact.most_until_s, *(until_s for _, until_s in fact.avoid))
     )
     return any(at_s is not None and from_s < at_s <= until_s for at_s in ends)
 
 
-def _past(past: PastSeen, now_s: float) -> View:
+def _past(past: HistoryRestored, now_s: float) -> View:
     def later(at_s: float | None) -> float | None:
         return at_s if at_s is not None and at_s > now_s else None
 

@@ -265,7 +265,7 @@ class _Runner:
         """Restore the initial state."""
         job_run = self._job_run
         facts: list[f.Fact] = [f.TopologySeen(one) for one in start.topologies]
-        facts += [f.BookingSeen(one) for one in start.bookings]
+        facts += [f.AdvanceReservationSeen(one) for one in start.bookings]
         for fact in (*facts, *start.others):
             job_run.observe(fact)
         for gang, seats in start.seats.items():

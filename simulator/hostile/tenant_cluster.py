@@ -104,7 +104,7 @@ class TenantCluster:
             now_s=lambda: self.now_s,
             dispatch=self._orders.append,
         )
-        scheduler.engine.beyond_is_judged = False
+        scheduler.engine.driver_checks_unmodelled = False
         self._advisor = LiveAdvisor(client, self._config, self._policies)
         self._readers: dict[str, Informer] = {
             "PriorityClass": scheduler.informers.priority_classes,
@@ -143,7 +143,7 @@ class TenantCluster:
         self.now_s += CYCLE_S
         engine = self.scheduler.engine
         self.scheduler.driver.tick()
-        if engine.wants_plan():
+        if engine.has_pending_work():
             snapshot = engine.snapshot(self.now_s, starts=2_000)
             try:
                 plan = make_plan(snapshot, self._policies, self.now_s)
@@ -156,7 +156,7 @@ class TenantCluster:
     async def think(self) -> None:
         """Advise pending gangs, and forecast their starts."""
         engine = self.scheduler.engine
-        if due := engine.unadvised(2, self.now_s):
+        if due := engine.take_advice_requests(2, self.now_s):
             await self._advisor.refresh(engine, self.now_s)
             for waiting, refusal in due:
                 self.scheduler.driver.accept(

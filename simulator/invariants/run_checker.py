@@ -160,7 +160,7 @@ class RunChecker:
         self._changed_nodes.clear()
         self._changed_gangs.clear()
         self._changed_queues.clear()
-        if self._engine.loops.seen:
+        if self._engine.preemption_history.mutual_count:
             raise ViolationError(f"t={now_s:.3f} gangs preempt each other in turn")
 
     def over(self, waiting: Iterable[Job], now_s: float) -> None:

@@ -249,10 +249,12 @@ def _state(old: Engine, new: Engine) -> Iterator[str]:
     yield from _difference("run times", old.history.to_json(), new.history.to_json())
     yield from _difference(
         "backfill reservations",
-        dict(sorted(old.reserved.items())),
-        dict(sorted(new.reserved.items())),
+        dict(sorted(old.backfill_reservations.items())),
+        dict(sorted(new.backfill_reservations.items())),
     )
-    yield from _difference("past preemptions", old.loops.all(0.0), new.loops.all(0.0))
+    yield from _difference(
+        "past preemptions", old.preemption_history.entries(0.0), new.preemption_history.entries(0.0)
+    )
     used = [
         {
             name: engine.cluster.used[row].tolist()

@@ -99,7 +99,7 @@ class ApiServer:
                 self._objects["queue", queue.name] = fact
             case f.TopologySeen(topology):
                 self._objects["topology", topology.name] = fact
-            case f.BookingSeen(booking):
+            case f.AdvanceReservationSeen(booking):
                 self._objects["booking", booking.name] = fact
             case _:
                 pass
@@ -110,7 +110,7 @@ class ApiServer:
             case o.Report(gang, state):
                 self._phases[gang] = state
             case o.Reserve(gang, places):
-                self._objects["status", gang] = f.ReservationSeen(gang, places)
+                self._objects["status", gang] = f.AssignmentsRestored(gang, places)
             case o.Release(gang):
                 self._objects.pop(("status", gang), None)
             case o.Evict(uid=uid):
@@ -144,5 +144,5 @@ class ApiServer:
         for (queue, user), time in ledger.accounts.items():
             time.advance_to(now_s, ledger.half_life_s)
             spent = tuple((period, *known) for period, known in time.periods.items())
-            facts.append(f.GpuTimeSeen(queue, user, now_s, time.historical_gpu_s, spent))
+            facts.append(f.UsageRestored(queue, user, now_s, time.historical_gpu_s, spent))
         return [*facts, *gang_history.read(gang_history.written(engine.past()))]

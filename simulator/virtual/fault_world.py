@@ -211,7 +211,7 @@ class FaultWorld:
     # -- orders -------------------------------------------------------------------------------
 
     def _plan_if_due(self) -> None:
-        if self._planning or not self._engine.wants_plan():
+        if self._planning or not self._engine.has_pending_work():
             return
         self._planning = True
         snapshot = self._engine.snapshot()

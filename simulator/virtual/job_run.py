@@ -92,7 +92,7 @@ class JobRun:
         for queue in queues:
             self.observe(f.QueueSeen(queue))
         for booking in bookings:
-            self.observe(f.BookingSeen(booking))
+            self.observe(f.AdvanceReservationSeen(booking))
         for outcome in self.outcomes.values():
             self._left += 1
             self._coming += 1
@@ -113,9 +113,9 @@ class JobRun:
         """Run until all jobs are done, nothing is left to happen, or a moment."""
         beat_s, last_s = self.engine.limits.replan_s, self.now_s
         while self._left:
-            tick_s = self.engine.next_due_s()
+            tick_s = self.engine.next_deadline_s()
             next_s = min(self._loop.next_s(), tick_s if tick_s is not None else float("inf"))
-            if self.engine.waits():
+            if self.engine.has_pending_gangs():
                 next_s = min(next_s, self.now_s + beat_s)
             next_s = max(next_s, self.now_s)
             if next_s > until_s or next_s == float("inf"):
@@ -140,12 +140,12 @@ class JobRun:
         """Return whether nothing runs or is scheduled, so that pending jobs wait for ever."""
         scheduled = self._loop.next_s() < float("inf")
         return not (
-            scheduled or self._since_s or self.engine.wants_plan() or self._awaits_a_moment()
+            scheduled or self._since_s or self.engine.has_pending_work() or self._awaits_a_moment()
         )
 
     def _awaits_a_moment(self) -> bool:
         """Return whether a deadline or an advance reservation may change what can start."""
-        due_s = self.engine.next_due_s()
+        due_s = self.engine.next_deadline_s()
         return due_s is not None or any(b.window(self.now_s) for b in self.engine.bookings.values())
 
     def _plan(self) -> None:
@@ -153,7 +153,7 @@ class JobRun:
             return
         interval_s, writes = self._timing.plan_interval_s, self._timing.writes
         for undecided in range(100):
-            if not self.engine.wants_plan():
+            if not self.engine.has_pending_work():
                 return
             if interval_s and self.now_s >= self._plan_next_s:
                 self._plan_next_s = self.now_s + interval_s

@@ -93,7 +93,7 @@ async def test_filter_breaks_a_gang_whose_node_kube_scheduler_rejected(scheduler
         del order  # the orders themselves are of no interest here
     answer = await call(scheduler, "/filter", filter_args("a", ["n0"]))
     assert "own filters rejected n1" in answer["FailedNodes"]["n0"]
-    assert scheduler.engine.reservation(PodUid("a")) is None
+    assert scheduler.engine.assigned_node(PodUid("a")) is None
 
 
 async def test_filter_needs_node_names(scheduler):

@@ -88,7 +88,7 @@ def begin(entry: Entry, file: io.StringIO) -> Engine:
     before = engine_of(entry)
     engine = JournalledEngine(before.limits, before.ledger, Journal(file))
     engine.history.merge_json(before.history.to_json())
-    engine.beyond_is_judged = before.beyond_is_judged
+    engine.driver_checks_unmodelled = before.driver_checks_unmodelled
     return engine
 
 

@@ -115,10 +115,10 @@ class Recorded(ApiCallJobRun):
         found += [(at(20, 380), self._cannot) for _ in range(4)]
         found += [(at(20, 380), self._turns) for _ in range(6)]
         found += [(at(20, 380), self._deletes) for _ in range(3)]
-        found += [(90.0, lambda: self.observe(f.BookingSeen(self._booking(260.0))))]
-        found += [(416.0, lambda: self.observe(f.BookingSeen(self._booking(310.0))))]
-        found += [(120.0, lambda: self.observe(f.BookingGone("weekly")))]
-        found += [(130.0, lambda: self.observe(f.BookingSeen(self._booking(300.0))))]
+        found += [(90.0, lambda: self.observe(f.AdvanceReservationSeen(self._booking(260.0))))]
+        found += [(416.0, lambda: self.observe(f.AdvanceReservationSeen(self._booking(310.0))))]
+        found += [(120.0, lambda: self.observe(f.AdvanceReservationGone("weekly")))]
+        found += [(130.0, lambda: self.observe(f.AdvanceReservationSeen(self._booking(300.0))))]
         found += [(100.0, lambda: self.observe(f.TopologySeen(replace(_RACKS, name="other"))))]
         found += [(160.0, lambda: self.observe(f.TopologyGone("other")))]
         found += [(170.0, lambda: self.observe(f.QueueGone("spare")))]
@@ -201,7 +201,7 @@ class Recorded(ApiCallJobRun):
         if self._flies:
             return
         try:
-            if self._rng.random() > 0.2 or not self.engine.wants_plan():
+            if self._rng.random() > 0.2 or not self.engine.has_pending_work():
                 super()._plan()
                 return
             engine = self.engine

@@ -14,6 +14,7 @@ from recording import record
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.recording.journal import name_of
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,7 +46,7 @@ def test_the_audit_trail_of_a_history_is_the_same_again(name):
 
 def test_every_fact_and_every_order_is_covered():
     facts = {what for name in RECORDED for what in history(name).facts}
-    assert facts == {kind.__name__ for kind in get_args(f.Fact)}
+    assert facts == {name_of(kind) for kind in get_args(f.Fact)}
     kinds = {what for name in RECORDED for what in history(name).kinds}
     assert set(WORDS) == set(get_args(o.Order))
     assert kinds == set(WORDS.values())

@@ -107,7 +107,7 @@ REPORTS: dict[str, tuple[Report | Reserve | Release, ...]] = {
         ),
     ),
     "binding": (Report(G, "Binding", "Binding", "2 pods are at the barrier."),),
-    "met": (Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", met=True),),
+    "met": (Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", adopted=True),),
     "below": (Report(G, "Placed", "BelowMinimum", "1 of at least 2 members run."),),
     "preempted": (Report(G, "Pending", "Preempted", "stopped for ns/other (Reclaim)."),),
     "shrunk": (Report(G, "Placed", "Shrunk", "gives 2 surplus pods back."),),
@@ -266,7 +266,7 @@ def cluster():
         engine.observe(f.GangSeen(group), NOW_S)
     engine.observe(f.GangSeen(gang("alone", 1, queue="org")), NOW_S)
     engine.observe(pod("alone-0", "alone", needs(4), node=NodeName("n0"), started_s=NOW_S), NOW_S)
-    engine.observe(f.GpuTimeSeen("team", "ann", NOW_S, 500.0, ((86_400.0, 20_454, 5e4),)), NOW_S)
+    engine.observe(f.UsageRestored("team", "ann", NOW_S, 500.0, ((86_400.0, 20_454, 5e4),)), NOW_S)
     for booking in (
         Booking("upkeep", NOW_S - 60, NOW_S + 60, (NodeName("n2"),)),
         Booking(
@@ -274,7 +274,7 @@ def cluster():
         ),
         Booking("past", NOW_S - 600, NOW_S - 300, (NodeName("n1"),)),
     ):
-        engine.observe(f.BookingSeen(booking), NOW_S)
+        engine.observe(f.AdvanceReservationSeen(booking), NOW_S)
     plan(engine, NOW_S)
     return engine
 

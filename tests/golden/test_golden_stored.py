@@ -27,7 +27,7 @@ from gangsched.kube.stored.quarantine import Quarantine
 from gangsched.kube.stored.runtime_history import RuntimeHistoryStore
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.metrics import Metrics
-from gangsched.recording.journal import Journal, JournalledEngine
+from gangsched.recording.journal import Journal, JournalledEngine, name_of
 
 PLACE = "gangsched-system/gangsched-history"
 NOW_S = 1_767_225_600.0
@@ -166,7 +166,7 @@ def test_objects_with_the_status_of_an_earlier_process():
     assert isinstance(receivers["Queue"], Queues)
     for body in json.loads(stored("objects.json")):
         receivers[body["kind"]].on_update(json.dumps(body).encode())
-    told = [f"{type(one).__name__} {json.dumps(plain(one))}" for one in scheduler.engine.told]
+    told = [f"{name_of(type(one))} {json.dumps(plain(one))}" for one in scheduler.engine.told]
     known = json.dumps(described(scheduler.engine), indent=1)
     agrees("objects-facts.txt", "\n".join([*told, known]) + "\n")
 

@@ -13,7 +13,7 @@ from gangsched.config import SchedulerConfig
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen
 from gangsched.core.model.ids import GangId
-from gangsched.core.orders import Drain, DrainGround
+from gangsched.core.orders import Drain, DrainReason
 from gangsched.kube.service import Scheduler
 from gangsched.metrics import Metrics
 from gangsched.recording.audit_log import AuditLog
@@ -55,7 +55,7 @@ async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
 async def test_a_gang_that_a_drain_ends_is_counted_and_audited():
     metrics, trail = Metrics(), io.StringIO()
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, metrics, audit_log=AuditLog(trail))
-    orders = (Drain(GangId("ns/g"), DrainGround.QUEUE, "q", 7200.0),)
+    orders = (Drain(GangId("ns/g"), DrainReason.QUEUE, "q", 7200.0),)
     scheduler.driver.execute(orders)
     text = generate_latest(metrics.registry).decode()
     assert 'gangsched_preemptions_total{queue="",reason="QueueDrained"} 1.0' in text

@@ -260,7 +260,7 @@ class EngineMachine(RuleBasedStateMachine):
         assert found == {one.gang.id: replace(one, estimate=None) for one in made}
         comes = [one for gang in declared if (one := starting_view(gang)) is not None]
         made = [self.engine.parts.running.estimated(one) for one in comes if one.places]
-        found = {one.gang.id: (one.places, one.charge) for one in self.engine.coming()}
+        found = {one.gang.id: (one.places, one.charge) for one in self.engine.starting()}
         assert found == {one.gang.id: (one.places, one.charge) for one in made}
 
     @invariant()
@@ -268,9 +268,9 @@ class EngineMachine(RuleBasedStateMachine):
         """Room that nobody is known to hold would never come free for them."""
         engine = self.engine
         held = [
-            (one.gang.id, p) for one in (*engine.running(), *engine.coming()) for p in one.places
+            (one.gang.id, p) for one in (*engine.running(), *engine.starting()) for p in one.places
         ]
-        held += [(one.gang.id, place) for one in engine.leaving() for place in one.places]
+        held += [(one.gang.id, place) for one in engine.terminating() for place in one.places]
         known = Counter((gang, p.name, p.node, p.needs.requests) for gang, p in held)
         charged = Counter()
         for key, charge in engine.cluster.allocations().items():
@@ -286,7 +286,9 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def the_next_moment_is_known(self):
         due = (gang.next_deadline_s() for gang in self.engine.gangs.values())
-        assert self.engine.next_due_s() == min((at for at in due if at is not None), default=None)
+        assert self.engine.next_deadline_s() == min(
+            (at for at in due if at is not None), default=None
+        )
 
     @invariant()
     def binds_go_out_for_whole_gangs_only(self):

@@ -115,7 +115,7 @@ def late_s(job_run: JobRun) -> dict[str, float]:
     promised: dict[str, float] = {}
 
     def look(now_s: float) -> None:
-        for gang, one in job_run.engine.reserved.items():
+        for gang, one in job_run.engine.backfill_reservations.items():
             promised.setdefault(gang, one.start_s)
 
     job_run.observers.on_plan = look

@@ -45,14 +45,14 @@ class HasNoPast(Engine):
     """Planted bug: what gangs have been through is not read."""
 
     def observe(self, fact, now_s):
-        return () if isinstance(fact, f.PastSeen) else super().observe(fact, now_s)
+        return () if isinstance(fact, f.HistoryRestored) else super().observe(fact, now_s)
 
 
 class BreaksPromises(Engine):
     """Planted bug: promises are not read."""
 
     def observe(self, fact, now_s):
-        if isinstance(fact, f.PastSeen):
+        if isinstance(fact, f.HistoryRestored):
             fact = replace(fact, promised_s=None, promised=())
         return super().observe(fact, now_s)
 
@@ -61,7 +61,7 @@ class TriesAtOnce(Engine):
     """Planted bug: gangs neither back off nor stay away from nodes that refused them."""
 
     def observe(self, fact, now_s):
-        if isinstance(fact, f.PastSeen):
+        if isinstance(fact, f.HistoryRestored):
             fact = replace(fact, not_before_s=None, avoid=(), most_until_s=None)
         return super().observe(fact, now_s)
 
@@ -70,7 +70,7 @@ class FreesRoomThatIsMade(Engine):
     """Planted bug: room is not held for whom others are stopped."""
 
     def observe(self, fact, now_s):
-        if isinstance(fact, f.PastSeen):
+        if isinstance(fact, f.HistoryRestored):
             fact = replace(fact, places=())
         return super().observe(fact, now_s)
 
@@ -79,7 +79,7 @@ class ForgetsGpuTime(Engine):
     """Planted bug: what queues have used is not read."""
 
     def observe(self, fact, now_s):
-        return () if isinstance(fact, f.GpuTimeSeen) else super().observe(fact, now_s)
+        return () if isinstance(fact, f.UsageRestored) else super().observe(fact, now_s)
 
 
 class LearnsFromEnded(Running):
@@ -98,7 +98,7 @@ class StopsInTurn(Engine):
     """Planted bug: who stopped whom is not read."""
 
     def observe(self, fact, now_s):
-        return () if isinstance(fact, f.StoppedSeen) else super().observe(fact, now_s)
+        return () if isinstance(fact, f.PreemptionRestored) else super().observe(fact, now_s)
 
 
 @pytest.mark.parametrize(

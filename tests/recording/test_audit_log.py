@@ -7,11 +7,18 @@ from dataclasses import replace
 from builders import node, pod
 
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.facts import BookingGone, BookingSeen, GangSeen, NodeSeen, QueueGone, QueueSeen
+from gangsched.core.facts import (
+    AdvanceReservationGone,
+    AdvanceReservationSeen,
+    GangSeen,
+    NodeSeen,
+    QueueGone,
+    QueueSeen,
+)
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import Booking, Queue, Quota
-from gangsched.core.orders import Drain, DrainGround, Evict, Preempt, Release
+from gangsched.core.orders import Drain, DrainReason, Evict, Preempt, Release
 from gangsched.core.quota.ledger import Ledger
 from gangsched.recording.audit_log import AuditLog
 
@@ -62,9 +69,9 @@ def test_rules_that_change_are_noted_once_with_what_they_were():
 def test_reservations_are_noted_too():
     written = Written()
     booking = Booking("maintenance", 10.0, 20.0, (NodeName("n"),), queues=frozenset({"team"}))
-    written.hear(BookingSeen(booking))
-    written.hear(BookingSeen(replace(booking, end_s=30.0)))
-    written.hear(BookingGone("maintenance"))
+    written.hear(AdvanceReservationSeen(booking))
+    written.hear(AdvanceReservationSeen(replace(booking, end_s=30.0)))
+    written.hear(AdvanceReservationGone("maintenance"))
     seen, changed, gone = written.lines()
     assert seen["fields"]["queues"] == ["team"]
     assert changed["fields"] == {"end_s": [20.0, 30.0]}
@@ -99,7 +106,7 @@ def test_who_was_stopped_for_whom_and_by_what_right():
 def test_who_left_for_an_administrator_and_what_that_cost():
     written = Written()
     written.hear(GangSeen(Gang(GangId("ns/g"), 1, queue="a", user="ann")))
-    for ground, name in ((DrainGround.QUEUE, "a"), (DrainGround.RESERVATION, "upgrade")):
+    for ground, name in ((DrainReason.QUEUE, "a"), (DrainReason.RESERVATION, "upgrade")):
         written.trail.order(written.engine, Drain(GangId("ns/g"), ground, name, 9.04), 0.0)
     queue, reservation = written.lines()
     assert queue == {

@@ -3,18 +3,29 @@
 import gzip
 import random
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from builders import node
 
 from gangsched.config import ConfigError
+from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
 from gangsched.core.policy import Policies
 from gangsched.core.quota.runtime_history import job_name_prefix
 from gangsched.core.snapshot import Asked
 from gangsched.recording.anonymize import Pseudonyms
-from gangsched.recording.journal import Journal, JournalledEngine, entries, restore, write_facts
+from gangsched.recording.journal import (
+    Entry,
+    Journal,
+    JournalledEngine,
+    entries,
+    fact_of,
+    name_of,
+    restore,
+    write_facts,
+)
 from gangsched.recording.replay import Replayed, replay
 from policies.cheapest import Cheapest
 from policies.drf import Drf
@@ -151,3 +162,15 @@ def gang(recalled):
     state = recalled.engine.gangs[GangId(next(iter(recalled.engine.gangs)))]
     assert state.spec is not None
     return state.spec
+
+
+def test_the_names_of_facts_in_journals_are_those_of_the_format():
+    """A journal of an earlier release is read, whatever the classes are called today."""
+    assert {name_of(kind) for kind in get_args(f.Fact)} == {
+        "NodeSeen", "NodeGone", "TopologySeen", "TopologyGone", "QueueSeen", "QueueGone",
+        "BookingSeen", "BookingGone", "NamespaceQuotaSeen", "NamespaceQuotaGone", "BudgetsSeen",
+        "GpuTimeSeen", "GangSeen", "GangGone", "PodSeen", "PodGone", "ReservationSeen", "PastSeen",
+        "StoppedSeen", "Prepared", "PrepareFailed", "Bound", "BindFailed", "PlanFailed",
+    }  # fmt: skip
+    restored = Entry("fact", 0.0, "ReservationSeen", {"gang": "ns/g", "assignments": []})
+    assert fact_of(restored) == f.AssignmentsRestored(GangId("ns/g"), ())

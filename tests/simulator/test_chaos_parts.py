@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from waiting import until_async
 
-from gangsched.core.facts import PastSeen
+from gangsched.core.facts import HistoryRestored
 from gangsched.kube.stored import gang_history
 from simulator.chaos.observer import IndependentObserver
 from simulator.chaos.plan import FAULTS_S, plan
@@ -309,7 +309,7 @@ def kept(**changes: object) -> str:
         "promised": (("g-0", "n-0"),),
         "admitted": ((("nvidia.com/gpu", ""), 8),),
     }
-    return gang_history.written([PastSeen("n/g", **values | changes)])
+    return gang_history.written([HistoryRestored("n/g", **values | changes)])
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ class AdmittedChanges:
         self._views = views
         self._rules = rules
         self._outbox = outbox
-        self._doubted: dict[GangId, str] = {}
+        self._doubts: dict[GangId, str] = {}
         """By gang: what of its declaration is not admitted, as a sentence that is never empty."""
-        self._strays: dict[GangId, None] = {}
+        self._undeclared: dict[GangId, None] = {}
         """Gangs that hold nodes and were not declared when that was found out."""
 
     def take_over(self, gang: GangState) -> bool:
@@ -64,40 +64,40 @@ class AdmittedChanges:
             allocations.reassign(gang)
         if gang.holds_nodes():
             self.claim_domains(gang, doubts)
-        self._doubt(gang, " ".join(doubts))
+        self._record_doubt(gang, " ".join(doubts))
         return new
 
     def take_over_running(self, gang: GangState) -> None:
         """Charge a gang that runs, and was not admitted by this process, where it may be."""
         if gang.declaration is None:
-            self._strays[gang.id] = None
+            self._undeclared[gang.id] = None
         else:
             gang.spec = None
             self.take_over(gang)
 
     def take_over_placed(self, gang: GangState) -> None:
         """Take over the declaration of a gang from when it runs, and report all of its doubts."""
-        self._doubted.pop(gang.id, None)
+        self._doubts.pop(gang.id, None)
         self.take_over(gang)
 
     def reconsider(self) -> list[GangState]:
         """Look again at what was not admitted; return the gangs about which there is news."""
         gangs = self._table.gangs
-        for gang_id in self._strays:
+        for gang_id in self._undeclared:
             gang = gangs.get(gang_id)
             if gang is not None and gang.spec is None and gang.holds_nodes():
                 # No object declares it, and it runs: it may be preempted for what it holds.
                 gang.declaration = Gang(gang_id, 1, queue=gang.account[0], user=gang.account[1])
                 gang.undeclare()
-        found = [*self._strays, *self._doubted]
-        self._strays.clear()
+        found = [*self._undeclared, *self._doubts]
+        self._undeclared.clear()
         known = [gangs[gang_id] for gang_id in found if gang_id in gangs]
         return [gang for gang in known if self.take_over(gang)]
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang."""
-        self._doubted.pop(gang, None)
-        self._strays.pop(gang, None)
+        self._doubts.pop(gang, None)
+        self._undeclared.pop(gang, None)
 
     def still_admitted(self, gang: GangState) -> bool:
         """Return whether a gang that holds nothing yet would be admitted by its queue."""
@@ -110,8 +110,8 @@ class AdmittedChanges:
 
     def report_whole(self, gang: GangState) -> None:
         """Report that a gang that runs is whole again, if its last report was of less."""
-        if gang.id not in self._doubted:
-            self._outbox.report_placed(gang, met=True)
+        if gang.id not in self._doubts:
+            self._outbox.report_placed(gang, adopted=True)
 
     # -- what is charged ----------------------------------------------------------------------
 
@@ -119,7 +119,7 @@ class AdmittedChanges:
         """Return a declaration with what the gang is charged for as it was, or as is admitted."""
         known = gang.spec
         if known is None:
-            known = self._as_found(asked)
+            known = self._admitted_at_first(asked)
         spec = replace(asked, queue=known.queue, preemptible=known.preemptible, user=known.user)
         if spec.queue != asked.queue:
             refusal = self._refused_move(gang, spec, replace(spec, queue=asked.queue))
@@ -130,14 +130,14 @@ class AdmittedChanges:
                 doubts.append(f"It stays charged to queue {home}: {refusal.message}")
         if spec.preemptible != asked.preemptible:
             firm = replace(spec, preemptible=asked.preemptible)
-            refusal = self._loan(gang, spec, firm)
+            refusal = self._borrowing_refusal(gang, spec, firm)
             if refusal is None:
                 spec = firm
             else:
                 doubts.append(f"It may be stopped like others: {refusal.message}")
         return spec
 
-    def _as_found(self, asked: Gang) -> Gang:
+    def _admitted_at_first(self, asked: Gang) -> Gang:
         """Return what is admitted at first of a gang that runs already.
 
         It is charged to the queue that an earlier process charged, or to one it may use.
@@ -159,7 +159,7 @@ class AdmittedChanges:
         refusal = admission_refusal(waiting, snapshot, ledger.usage, snapshot.rules.users, now_s)
         if refusal is not None:
             return refusal
-        return self._loan(gang, known, asked) or self._over_quota(gang, known, waiting)
+        return self._borrowing_refusal(gang, known, asked) or self._over_quota(gang, known, waiting)
 
     def _over_quota(self, gang: GangState, known: Gang, waiting: PendingGang) -> Refusal | None:
         ledger = self._allocations.ledger
@@ -167,7 +167,7 @@ class AdmittedChanges:
         usage.charge(known.queue, charge, -1)
         return over_quota(waiting, usage, charge)
 
-    def _loan(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
+    def _borrowing_refusal(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
         """Return why a gang would borrow what cannot be taken back, or None."""
         if asked.preemptible:
             return None
@@ -195,26 +195,26 @@ class AdmittedChanges:
         queue = tree.charged_queue(gang.account[0])
         if not may_be_exclusive(cluster, tree, queue, asked):
             doubts.append(f"{others}queue {queue} does not allow it (spec.exclusive).")
-        elif self._shares(gang, asked.topology, level):
+        elif self._shares_domains(gang, asked.topology, level):
             doubts.append(f"{others}other gangs are in them.")
         else:
             cluster.set_exclusive_domains(gang.id, asked)
 
-    def _shares(self, gang: GangState, topology: str, level: int) -> bool:
+    def _shares_domains(self, gang: GangState, topology: str, level: int) -> bool:
         cluster = self._allocations.cluster
         kept = barred_rows(gang.id, cluster, topology, level)
         nodes = {node for _, node in gang.assignments()}
         rows = (cluster.rows.get(node) for node in nodes)
         return any(row is not None and bool(kept[row]) for row in rows)
 
-    def _doubt(self, gang: GangState, doubt: str) -> None:
+    def _record_doubt(self, gang: GangState, doubt: str) -> None:
         """Report of a gang that runs what of its declaration is not admitted."""
-        reported = self._doubted.pop(gang.id, "")
+        reported = self._doubts.pop(gang.id, "")
         if doubt:
-            self._doubted[gang.id] = doubt
+            self._doubts[gang.id] = doubt
         if gang.state is not State.PLACED or doubt == reported:
             return
         if doubt:
             self._outbox.report(gang, Reason.NOT_ADMITTED.value, doubt)
         else:
-            self._outbox.report_placed(gang, met=True)
+            self._outbox.report_placed(gang, adopted=True)

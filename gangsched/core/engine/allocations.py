@@ -181,7 +181,7 @@ class Allocations:
 
     # -- what queues have used ----------------------------------------------------------------
 
-    def restore_usage(self, fact: f.GpuTimeSeen) -> None:
+    def restore_usage(self, fact: f.UsageRestored) -> None:
         """Take over what an earlier process had counted, unless this one counted already."""
         ledger = self._ledger  # not by the newest tree: each of a thousand queues changes it
         time = ledger.account((fact.queue, fact.user))

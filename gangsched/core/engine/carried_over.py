@@ -6,22 +6,22 @@ from zlib import crc32
 
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.facts import PastSeen
+from gangsched.core.facts import HistoryRestored
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.queues import QuotaKey
 from gangsched.core.snapshot import BackfillReservation
 
 
-def past_of(
+def history_of(
     gang: GangState, promise: BackfillReservation | None, held: Mapping[QuotaKey, int]
-) -> PastSeen | None:
+) -> HistoryRestored | None:
     """Return what a gang that holds so much now has been through, None where that is nothing."""
-    blank = PastSeen(gang.id, gang.waits_since_s())
+    blank = HistoryRestored(gang.id, gang.waits_since_s())
     runs = gang.state is State.PLACED
     members = (
         gang.members.values() if runs and gang.members.bound_count() < len(gang.members) else ()
     )
-    found = PastSeen(
+    found = HistoryRestored(
         gang.id,
         blank.since_s,
         attempts=gang.retry.attempts,
@@ -47,7 +47,7 @@ def past_of(
     return None if found == blank else replace(found, declared=_declared(gang))
 
 
-def recall(gang: GangState, past: PastSeen, now_s: float) -> None:
+def restore_history(gang: GangState, past: HistoryRestored, now_s: float) -> None:
     """Let a gang have its past back, as far as it still matters."""
     gang.attained_service_s = past.attained_s
     gang.retry.unready_tries = past.unready_tries

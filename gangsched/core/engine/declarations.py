@@ -48,10 +48,10 @@ class Declarations:
             case f.QueueGone(name):
                 if self.queues.pop(name, None) is not None:
                     return self._queues_changed()
-            case f.BookingSeen(booking):
+            case f.AdvanceReservationSeen(booking):
                 self.bookings[booking.name] = booking
                 self._freed.advance()
-            case f.BookingGone(name):
+            case f.AdvanceReservationGone(name):
                 if self.bookings.pop(name, None) is not None:
                     self._freed.advance()
             case f.NamespaceQuotaSeen(namespace, name, left):

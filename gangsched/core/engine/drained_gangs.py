@@ -10,7 +10,7 @@ from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Booking
-from gangsched.core.orders import DrainGround
+from gangsched.core.orders import DrainReason
 from gangsched.core.planning.profiles.node_profile import reserved_rows
 
 
@@ -19,7 +19,7 @@ class Drained:
     """A gang that has to leave, and the queue or reservation that it leaves for."""
 
     gang: GangState
-    ground: DrainGround
+    cause: DrainReason
     of: str
     reason: str
 
@@ -47,13 +47,13 @@ class DrainedGangs:
             where = drained.intersection(tree.path(queue))
             if where:
                 of = min(where)
-                yield Drained(gang, DrainGround.QUEUE, of, f"queue {of} is drained")
+                yield Drained(gang, DrainReason.QUEUE, of, f"queue {of} is drained")
                 continue
             nodes = {member.bound_node for member in gang.members.values() if member.runs}
             keeps = next((booked[node] for node in nodes if node in booked), None)
             if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
                 reason = f"its nodes are booked ({keeps.name})"
-                yield Drained(gang, DrainGround.RESERVATION, keeps.name, reason)
+                yield Drained(gang, DrainReason.RESERVATION, keeps.name, reason)
 
     def _booked(self, now_s: float) -> dict[NodeName, Booking]:
         """Return the nodes that are reserved now, by a reservation that evicts."""

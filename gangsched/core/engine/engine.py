@@ -71,7 +71,7 @@ class Engine:
             case f.PlanFailed(gang_id):
                 failed = self.gangs.get(gang_id)
                 if failed is not None:
-                    parts.deadlines.set_aside(failed, fact, now_s)
+                    parts.deadlines.back_off_after_plan_failure(failed, fact, now_s)
             case f.NodeSeen(node=node_seen):
                 if parts.allocations.put_node(node_seen):
                     parts.pods.devices_known(node_seen.name)
@@ -83,23 +83,23 @@ class Engine:
                 self._gang_seen(fact, now_s)
             case f.GangGone(gang_id):
                 self._gang_gone(gang_id, now_s)
-            case f.ReservationSeen():
+            case f.AssignmentsRestored():
                 parts.restoration.reservation(fact, now_s)
-            case f.PastSeen():
+            case f.HistoryRestored():
                 parts.restoration.history(fact, now_s)
-            case f.StoppedSeen(victim, by, at_s):
-                parts.preemption_history.recall(victim, by, at_s)
-            case f.GpuTimeSeen():
+            case f.PreemptionRestored(victim, by, at_s):
+                parts.preemption_history.restore(victim, by, at_s)
+            case f.UsageRestored():
                 parts.allocations.restore_usage(fact)
             case _:
                 self._declared(parts.declarations.fold(fact))
-        if parts.pending.room_grew and parts.capacity.any():
+        if parts.pending.capacity_freed and parts.capacity.is_anything_held():
             parts.reservations.capacity_freed(now_s)
         return parts.outbox.drain()
 
     def _declared(self, change: Change) -> None:
         if change is Change.REQUESTS:
-            self.parts.pending.anew()
+            self.parts.pending.rebuild()
         elif change is Change.TOPOLOGIES:
             self.parts.allocations.set_topologies()
 
@@ -118,7 +118,7 @@ class Engine:
         if gang is None or gang.spec is None or gang.undeclared:
             return
         if gang.state is State.PLACED:
-            parts.run_times.learn(gang, now_s)
+            parts.run_times.record(gang, now_s)
         gang.undeclare()
         if gang.state in (State.RESERVED, State.BINDING):
             reason = "its PodGroup was deleted before the gang had started"
@@ -135,9 +135,9 @@ class Engine:
         parts.allocations.advance_to(now_s)
         if now_s - self._replanned_s >= self.limits.replan_s:
             self._replanned_s = now_s
-            parts.pending.relearn()
-            parts.pending.again()
-            parts.feedback.lapse()
+            parts.pending.requeue_relearned()
+            parts.pending.retry_all()
+            parts.feedback.retry_preemption()
             for gang in parts.admitted.reconsider():
                 parts.lifecycle.settle(gang, now_s)
         for drained in parts.drained.find(now_s):
@@ -147,7 +147,7 @@ class Engine:
             if due is not None:
                 parts.due.act(due, now_s)
                 parts.timers.watch(gang_id)
-        for gang_id in parts.pending.untold(now_s, self.limits.patrol_s):
+        for gang_id in parts.pending.take_unreported(now_s, self.limits.patrol_s):
             parts.refusals.report(self.gangs[gang_id])
         return parts.outbox.drain()
 
@@ -177,23 +177,23 @@ class Engine:
             self._place(planned, now_s)
         if not plan.advice:
             parts.feedback.learn(plan)
-            parts.pending.refusals.plans += 1
+            parts.pending.refusals.plan_count += 1
             parts.pending.planned(plan.number)
         for alike, refusal in plan.lines:
-            parts.pending.say_line(alike, refusal)
+            parts.pending.record_class_refusal(alike, refusal)
         for waiting, refusal in plan.refusals:
             gang = self.gangs.get(waiting.gang.id)
             if gang is None or gang.version != waiting.version:
                 continue
             if plan.advice:  # it may be in line again meanwhile, and must stay there
-                if parts.pending.stands(gang.id, refusal):
+                if parts.pending.is_current(gang.id, refusal):
                     parts.refusals.refuse(gang, refusal, now_s)
             else:
-                parts.pending.join(waiting, alone=gang.id in self.reserved)
+                parts.pending.classify(waiting, alone=gang.id in self.backfill_reservations)
                 parts.refusals.refuse(gang, refusal, now_s)
                 parts.deadlines.shorten_exclusions(gang, now_s)
         if plan.postponed or plan.cut:
-            parts.pending.again()
+            parts.pending.retry_all()
         return parts.outbox.drain()
 
     def _place(self, planned: Planned, now_s: float) -> None:
@@ -203,7 +203,7 @@ class Engine:
         if gang is None or left is None or not still_fits(left, gang, planned):
             parts.feedback.count_stale()
             if gang is not None:
-                parts.pending.want(gang.id)
+                parts.pending.add(gang.id)
             return
         for eviction in planned.placement.evicts:
             parts.preemptions.preempt(self.gangs[eviction.gang], eviction, gang, now_s)
@@ -214,15 +214,17 @@ class Engine:
         evicts = planned.placement.evicts
         if not evicts:
             return self.cluster
-        return without_victims(self.cluster, self.gangs, evicts, self.leaving())
+        return without_victims(self.cluster, self.gangs, evicts, self.terminating())
 
     def pending(self, gang: GangId) -> PendingGang:
         """Return a gang as a planner sees it, complete with what its queue adds."""
         return self.parts.views.view(self.gangs[gang])
 
-    def unadvised(self, limit: int, now_s: float) -> tuple[tuple[PendingGang, Refusal], ...]:
+    def take_advice_requests(
+        self, limit: int, now_s: float
+    ) -> tuple[tuple[PendingGang, Refusal], ...]:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""
-        due = self.parts.pending.unadvised(limit, now_s, self.limits.advice_s)
+        due = self.parts.pending.take_advice_requests(limit, now_s, self.limits.advice_s)
         return tuple((self.parts.views.view(gang), refusal) for gang, refusal in due)
 
     # -- settings -----------------------------------------------------------------------------
@@ -237,13 +239,13 @@ class Engine:
         self.parts.settings.limits = limits
 
     @property
-    def beyond_is_judged(self) -> bool:
+    def driver_checks_unmodelled(self) -> bool:
         """Whether the driver checks what the planner does not model."""
-        return self.parts.settings.beyond_is_judged
+        return self.parts.settings.driver_checks_unmodelled
 
-    @beyond_is_judged.setter
-    def beyond_is_judged(self, judged: bool) -> None:
-        self.parts.settings.beyond_is_judged = judged
+    @driver_checks_unmodelled.setter
+    def driver_checks_unmodelled(self, checks: bool) -> None:
+        self.parts.settings.driver_checks_unmodelled = checks
 
     # -- questions: the answers change nothing ------------------------------------------------
 
@@ -293,14 +295,14 @@ class Engine:
         return self.parts.history
 
     @property
-    def loops(self) -> PreemptionHistory:
+    def preemption_history(self) -> PreemptionHistory:
         """Which gang was preempted for which, a short time ago."""
         return self.parts.preemption_history
 
     @property
-    def reserved(self) -> dict[GangId, BackfillReservation]:
+    def backfill_reservations(self) -> dict[GangId, BackfillReservation]:
         """Backfill reservations."""
-        return self.parts.feedback.reserved
+        return self.parts.feedback.backfill_reservations
 
     @property
     def stale_plans(self) -> int:
@@ -320,31 +322,31 @@ class Engine:
         """Return what the whole cluster has, in the units of quotas."""
         return self.parts.allocations.capacity()
 
-    def next_due_s(self) -> float | None:
+    def next_deadline_s(self) -> float | None:
         """Return when `tick` has something to do next, or None."""
         return self.parts.timers.next_s()
 
-    def wants_plan(self) -> bool:
+    def has_pending_work(self) -> bool:
         """Return whether a gang waits that was not refused on what is free now already."""
-        return self.parts.pending.any()
+        return self.parts.pending.has_pending_work()
 
-    def waits(self) -> bool:
+    def has_pending_gangs(self) -> bool:
         """Return whether any gang waits."""
-        return self.parts.pending.waits()
+        return self.parts.pending.has_pending_gangs()
 
-    def newcomers(self) -> list[GangId]:
+    def unclassified(self) -> list[GangId]:
         """Return the gangs that changed since they were planned last, or were never planned."""
-        return self.parts.pending.newcomers()
+        return self.parts.pending.unclassified()
 
     def running(self) -> tuple[RunningGang, ...]:
         """Return every gang that runs whole, with an estimate of how long."""
         return self.parts.running.running()
 
-    def coming(self) -> tuple[RunningGang, ...]:
+    def starting(self) -> tuple[RunningGang, ...]:
         """Return what is reserved, or bound before its gang is whole, with an estimate."""
         return self.parts.running.starting()
 
-    def leaving(self) -> tuple[RunningGang, ...]:
+    def terminating(self) -> tuple[RunningGang, ...]:
         """Return what was evicted and still takes nodes."""
         return self.parts.running.terminating()
 
@@ -352,7 +354,7 @@ class Engine:
         """Return whether the work of a gang is done."""
         return is_finished(gang)
 
-    def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
+    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
         """Return what the next process cannot learn from objects."""
         return self.parts.restoration.past()
 
@@ -366,18 +368,18 @@ class Engine:
         """Return the latest fact about every pod, for checkers."""
         return tuple(self.parts.table.pods.values())
 
-    def as_known(self, fact: f.PodSeen) -> f.PodSeen:
+    def reconciled(self, fact: f.PodSeen) -> f.PodSeen:
         """Return what is believed of a pod."""
-        return self.parts.table.as_known(fact)
+        return self.parts.table.reconciled(fact)
 
-    def reservation(self, uid: PodUid) -> NodeName | None:
+    def assigned_node(self, uid: PodUid) -> NodeName | None:
         """Return the node a pod may go to now, for a driver's look-up."""
         found = self.parts.table.member(uid)
         if found is None or found[0].reservation.waits_for_capacity or found[1].stage is None:
             return None
         return found[1].assigned_node
 
-    def awaited(self, gang: GangId, name: PodName) -> NodeName | None:
+    def node_of_expected_pod(self, gang: GangId, name: PodName) -> NodeName | None:
         """Return the node that is reserved for a pod of which no fact has come yet."""
         state = self.gangs.get(gang)
         member = state.members.get(name) if state is not None else None

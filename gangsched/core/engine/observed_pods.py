@@ -53,7 +53,7 @@ class ObservedPods:
         known = self._table.pods.get(fact.uid)
         if known is not None and known.ended and not fact.ended:
             return
-        fact = self._table.as_known(fact)
+        fact = self._table.reconciled(fact)
         if known is not None and known.gang != fact.gang:
             self.gone(fact.uid, now_s)  # it waits elsewhere from now on
         self._table.pods[fact.uid] = fact
@@ -155,7 +155,7 @@ class ObservedPods:
         cluster = self._allocations.cluster
         row = cluster.rows.get(member.assigned_node)
         node = cluster.nodes[row] if row is not None else None
-        why = excess(member.needs, asked, node, judged=self._settings.beyond_is_judged)
+        why = excess(member.needs, asked, node, judged=self._settings.driver_checks_unmodelled)
         if not why:
             return False
         reason = f"pod {member.name} {why}" if member.pod_needs else f"role {member.role} {why}"

@@ -16,22 +16,22 @@ class Outbox:
         """Give orders."""
         self._orders.extend(orders)
 
-    def report(self, gang: GangState, reason: str, message: str, *, met: bool = False) -> None:
+    def report(self, gang: GangState, reason: str, message: str, *, adopted: bool = False) -> None:
         """Report the state of a gang that is not refused, with a reason and a sentence."""
         state, queue = gang.state.value, gang.account[0] if gang.holds_nodes() else ""
         self.emit(
-            o.Report(gang.id, state, reason, message, None, gang.reservation.proof, met, queue)
+            o.Report(gang.id, state, reason, message, None, gang.reservation.proof, adopted, queue)
         )
 
-    def report_placed(self, gang: GangState, *, met: bool) -> None:
-        """Report that all pods of a gang are bound; `met` if this process did not start it."""
+    def report_placed(self, gang: GangState, *, adopted: bool) -> None:
+        """Report that all pods of a gang are bound; `adopted` if this process did not start it."""
         nodes = len({m.bound_node for m in gang.members.values() if m.bound_node})
         self.report(
             gang,
             "Placed",
             f"all {plural(gang.members.bound_count(), 'pod')} of the gang are bound, "
             f"to {plural(nodes, 'node')}.",
-            met=met,
+            adopted=adopted,
         )
 
     def drain(self) -> tuple[o.Order, ...]:

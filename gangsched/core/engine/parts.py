@@ -74,7 +74,7 @@ class Parts:
         gangs = self.table.gangs
         self.allocations = classes.allocations(ledger, self.declarations, gangs, freed)
         self.pending = PendingQueue(gangs, freed)
-        self.timers = Timers(self.table.due_s)
+        self.timers = Timers(self.table.next_deadline_s)
         self.capacity = CapacityWait(self.allocations)
         # Views of gangs, and what is known about their queues.
         declared = (self.declarations, self.allocations)

@@ -9,25 +9,25 @@ class PlanFeedback:
     """Backfill reservations, and the classes that preemption did not help."""
 
     def __init__(self) -> None:
-        self.reserved: dict[GangId, BackfillReservation] = {}
+        self.backfill_reservations: dict[GangId, BackfillReservation] = {}
         """Backfill reservations of the last accepted plan, and those of an earlier process."""
-        self.unhelped: set[tuple[int, int]] = set()
+        self.preemption_infeasible: set[tuple[int, int]] = set()
         """Equivalence classes for which no set of victims was found since the last lapse."""
         self.stale_plans = 0
         """Placements that were dropped because the state had changed since the snapshot."""
 
     def learn(self, plan: Plan) -> None:
         """Take over what a plan reserves, and whom it could not help."""
-        self.reserved = {one.gang: one for one in plan.reserved}
-        self.unhelped |= plan.unhelped
+        self.backfill_reservations = {one.gang: one for one in plan.reserved}
+        self.preemption_infeasible |= plan.unhelped
 
     def restore(self, reservation: BackfillReservation) -> None:
         """Take over a backfill reservation that an earlier process had made."""
-        self.reserved[reservation.gang] = reservation
+        self.backfill_reservations[reservation.gang] = reservation
 
-    def lapse(self) -> None:
+    def retry_preemption(self) -> None:
         """Let preemption be tried again for every class: time alone may allow it."""
-        self.unhelped.clear()
+        self.preemption_infeasible.clear()
 
     def count_stale(self) -> None:
         """Count a placement that no longer fits."""

@@ -16,7 +16,7 @@ class RefusalReports:
 
     def refuse(self, gang: GangState, refusal: Refusal, now_s: float) -> None:
         """Record why a gang waits, and report it if that is new."""
-        if self._pending.say(gang.id, refusal, now_s):
+        if self._pending.record_refusal(gang.id, refusal, now_s):
             self.report(gang)
 
     def refuse_given_up(self, gang: GangState, now_s: float) -> None:
@@ -32,4 +32,4 @@ class RefusalReports:
 
     def withdraw(self, gang: GangState) -> None:
         """Record that a gang is refused no more."""
-        self._pending.refusals.unsay(gang.id)
+        self._pending.refusals.clear(gang.id)

@@ -4,7 +4,7 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.carried_over import past_of, recall
+from gangsched.core.engine.carried_over import history_of, restore_history
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
@@ -54,7 +54,7 @@ class Restoration:
         self._reservations = reservations
         self._outbox = outbox
 
-    def reservation(self, fact: f.ReservationSeen, now_s: float) -> None:
+    def reservation(self, fact: f.AssignmentsRestored, now_s: float) -> None:
         """Take over a reservation that an earlier process wrote, if it still holds whole."""
         gang = self._table.gangs.get(fact.gang)
         if gang is None or gang.state is not State.PENDING:
@@ -69,12 +69,12 @@ class Restoration:
         elif len(known) < len(fact.assignments) or open_places:
             self._outbox.emit(o.Release(gang.id))
 
-    def history(self, past: f.PastSeen, now_s: float) -> None:
+    def history(self, past: f.HistoryRestored, now_s: float) -> None:
         """Restore the history of a gang, unless it is another gang of that name."""
         gang = self._table.gangs.get(past.gang)
         if gang is None or gang.waits_since_s() != past.since_s:
             return
-        recall(gang, past, now_s)
+        restore_history(gang, past, now_s)
         waits_or_runs = (State.PENDING, State.PLACED)
         if gang.retry.failure_message and gang.state is State.PENDING:
             self._refusals.refuse_given_up(gang, now_s)
@@ -87,20 +87,22 @@ class Restoration:
             self._places(gang, past, now_s)
         self._lifecycle.settle(gang, now_s)
 
-    def past(self) -> tuple[f.PastSeen | f.StoppedSeen, ...]:
+    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
         """Return what the next process cannot learn from objects; reservations in their order."""
         held, kept, gangs = (
             self._allocations.ledger.usage_of_gang,
-            self._feedback.reserved,
+            self._feedback.backfill_reservations,
             self._table.gangs,
         )
         others = (gang for gang in gangs if gang not in kept)
         known = (gangs[gang] for gang in (*kept, *others) if gang in gangs)
-        pasts = (past_of(one, kept.get(one.id), held(one.id)) for one in known)
-        stopped = (f.StoppedSeen(*one) for one in self._preemptions.all(self._allocations.now_s))
+        pasts = (history_of(one, kept.get(one.id), held(one.id)) for one in known)
+        stopped = (
+            f.PreemptionRestored(*one) for one in self._preemptions.entries(self._allocations.now_s)
+        )
         return (*(one for one in pasts if one is not None), *stopped)
 
-    def _places(self, gang: GangState, past: f.PastSeen, now_s: float) -> None:
+    def _places(self, gang: GangState, past: f.HistoryRestored, now_s: float) -> None:
         """Reserve again what was reserved, if that still holds; what others leave counts as free.
 
         A gang that was held back is so again until they have left.
@@ -121,7 +123,7 @@ class Restoration:
 
     def _as_planned(self, gang: GangState) -> bool:
         """Return whether no pending pod asks for more than its role, which was admitted."""
-        judged = self._settings.beyond_is_judged
+        judged = self._settings.driver_checks_unmodelled
         return not any(
             excess(member.template, member.pod_needs, None, judged=judged)
             for member in gang.members.values()

@@ -34,7 +34,7 @@ class RunningSet:
         """Gangs that are placed, as of the last change that was followed."""
         self._starting: dict[GangId, RunningGang] = {}
         """Parts of gangs that take nodes and do not count as running yet, likewise."""
-        self._leavers: dict[GangId, None] = {}
+        self._evicted: dict[GangId, None] = {}
         """Gangs of which a pod was evicted; some of them may have left since."""
         self._version = declarations.version
         """Of the declarations by which the views were made."""
@@ -52,25 +52,25 @@ class RunningSet:
     def terminating(self) -> tuple[RunningGang, ...]:
         """Return what was evicted and still takes nodes."""
         gangs = self._table.gangs
-        parts = (evicted_view(gangs[gang]) for gang in self._leavers if gang in gangs)
+        parts = (evicted_view(gangs[gang]) for gang in self._evicted if gang in gangs)
         return tuple(
-            replace(self._at_home(part), charge=self._charge_of(part))
+            replace(self._in_charged_queue(part), charge=self._charge_of(part))
             for part in parts
             if part is not None
         )
 
     def mark_evicted(self, gang: GangId) -> None:
         """Record that a pod of a gang was evicted."""
-        self._leavers[gang] = None
+        self._evicted[gang] = None
 
     def pod_left(self, gang: GangState) -> None:
         """Record that a pod of a gang is gone."""
-        if gang.id in self._leavers and evicted_view(gang) is None:
-            del self._leavers[gang.id]
+        if gang.id in self._evicted and evicted_view(gang) is None:
+            del self._evicted[gang.id]
 
     def all_left(self, gang: GangId) -> None:
         """Record that no evicted pod of a gang is left."""
-        self._leavers.pop(gang, None)
+        self._evicted.pop(gang, None)
 
     def renamed(self, gang: GangId) -> None:
         """Record that a place of a gang that starts has another name."""
@@ -78,7 +78,7 @@ class RunningSet:
 
     def estimated(self, made: RunningGang) -> RunningGang:
         """Return a running gang with its priority, charge and estimate."""
-        made, tree = self._at_home(made), self._allocations.ledger.usage.tree
+        made, tree = self._in_charged_queue(made), self._allocations.ledger.usage.tree
         queue = tree.queues.get(made.gang.queue)
         # One that runs may be declared again with any class: it counts for no more than it may.
         most = tree.priority_max(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
@@ -99,9 +99,9 @@ class RunningSet:
         for gang_id in changes:
             gang = self._table.gangs.get(gang_id)
             whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
-            self._keep(self._running, gang_id, running_view(gang) if gang and whole else None)
+            self._store(self._running, gang_id, running_view(gang) if gang and whole else None)
             if revalued or gang is None or not self._starts_as_before(gang):
-                self._keep(self._starting, gang_id, starting_view(gang) if gang else None)
+                self._store(self._starting, gang_id, starting_view(gang) if gang else None)
 
     def _starts_as_before(self, gang: GangState) -> bool:
         """Return whether a gang still takes what is kept of it: binding its pods changes nothing.
@@ -117,7 +117,7 @@ class RunningSet:
             and len(kept.places) == gang.members.in_progress() + gang.members.bound_count()
         )
 
-    def _keep(
+    def _store(
         self, kept: dict[GangId, RunningGang], gang: GangId, made: RunningGang | None
     ) -> None:
         if made is not None and made.places:
@@ -125,7 +125,7 @@ class RunningSet:
         else:
             kept.pop(gang, None)
 
-    def _at_home(self, made: RunningGang) -> RunningGang:
+    def _in_charged_queue(self, made: RunningGang) -> RunningGang:
         """Return a running gang in the queue that is charged for it."""
         home = self._allocations.ledger.usage.tree.charged_queue(made.gang.queue)
         return (

@@ -10,5 +10,5 @@ class Settings:
     """Settings that all parts of an engine read; only its driver changes them."""
 
     limits: Limits
-    beyond_is_judged: bool = True
+    driver_checks_unmodelled: bool = True
     """Whether the driver checks what the planner does not model."""

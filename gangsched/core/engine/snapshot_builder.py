@@ -57,11 +57,11 @@ class SnapshotBuilder:
         Gangs that were refused on what is free now are left out, but for those that have a
         backfill reservation: a plan must know of them.
         """
-        for one in self._readable(self._pending.fresh()):
-            self._pending.join(one, alone=one.gang.id in self._feedback.reserved)
+        for one in self._readable(self._pending.take_unclassified()):
+            self._pending.classify(one, alone=one.gang.id in self._feedback.backfill_reservations)
         queues = self._allocations.ledger.usage.tree.queues
         strict = {name for name, queue in queues.items() if queue.strict}
-        gangs, lines = self._pending.due(strict)
+        gangs, lines = self._pending.heads(strict)
         return self._build(gangs, lines, now_s, starts)
 
     def with_all(self, now_s: float, starts: int | None) -> Snapshot:
@@ -94,11 +94,11 @@ class SnapshotBuilder:
             cluster.copy(),
             tuple(waiting),
             usage.copy(),
-            self._settings.beyond_is_judged,
+            self._settings.driver_checks_unmodelled,
             self._running.running(),
             self._running.terminating(),
-            tuple(self._feedback.reserved.values()),
-            frozenset(self._feedback.unhelped),
+            tuple(self._feedback.backfill_reservations.values()),
+            frozenset(self._feedback.preemption_infeasible),
             equivalence_classes=lines,
             pods_max=starts,
             number=self._pending.number,
@@ -114,5 +114,5 @@ class SnapshotBuilder:
                 found.append(self._views.view(gang))
             except Exception as error:  # noqa: BLE001 -- one gang must not keep others from plans
                 failed = PlanFailed(gang.id, f"{type(error).__name__}: {error}")
-                self._deadlines.set_aside(gang, failed, self._allocations.now_s)
+                self._deadlines.back_off_after_plan_failure(gang, failed, self._allocations.now_s)
         return found

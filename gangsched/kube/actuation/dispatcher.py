@@ -65,7 +65,7 @@ class Dispatcher:
     def _count(self, report: o.Report) -> None:
         level = logging.INFO if self.started() else logging.DEBUG
         log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
-        if report.reason == "Placed" and not report.met:
+        if report.reason == "Placed" and not report.adopted:
             self.metrics.gangs_placed.inc()
             gang = self.engine.gangs.get(report.gang)
             if gang is not None and (since_s := gang.waits_since_s()):
@@ -77,7 +77,7 @@ class Dispatcher:
         queue = gang.account[0]
         self.metrics.gang_wait_seconds.observe(wait_s)
         self.metrics.queue_wait.labels(queue).observe(wait_s)
-        if any(one != gang.id for one in self.engine.reserved):
+        if any(one != gang.id for one in self.engine.backfill_reservations):
             self.metrics.backfilled.labels(queue).inc()
         first = self.expected.take(gang.id)
         if first is not None:
@@ -86,8 +86,8 @@ class Dispatcher:
     def _preempted(self, order: o.Preempt | o.Drain) -> None:
         gang = self.engine.gangs.get(order.gang)
         queue = gang.account[0] if gang is not None else ""
-        self.metrics.preemptions.labels(queue, order.ground).inc()
+        self.metrics.preemptions.labels(queue, order.reason).inc()
         self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
-        if isinstance(order, o.Preempt) and order.loop:
+        if isinstance(order, o.Preempt) and order.is_mutual:
             self.metrics.preemption_loops.inc()
             log.error("%s and %s stop each other in turn", order.gang, order.by)

@@ -139,7 +139,7 @@ class BackgroundTasks:
                 await self._predicted.wait()
                 while True:
                     await asyncio.sleep(_LOOK_S)
-                    if not self._engine.wants_plan():
+                    if not self._engine.has_pending_work():
                         break
         await self._statuses.queues.run(self._engine, lambda: self.predictions)
 
@@ -159,7 +159,7 @@ class BackgroundTasks:
                     found = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
                 self._metrics.forecast_seconds.observe(took_s)
-                self._statuses.gangs.predict(found, self._engine.reserved)
+                self._statuses.gangs.predict(found, self._engine.backfill_reservations)
             self._keep_predictions(found)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
 
@@ -193,7 +193,7 @@ class BackgroundTasks:
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
             took_s, begun_s = 0.0, time.monotonic()
-            due = self._engine.unadvised(_ADVISED_AT_ONCE, self._now_s())
+            due = self._engine.take_advice_requests(_ADVISED_AT_ONCE, self._now_s())
             due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
             if not due:
                 continue

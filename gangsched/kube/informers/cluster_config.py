@@ -204,4 +204,4 @@ def topology_seen(group: GroupObject) -> f.Fact:
 
 def reservation_seen(group: GroupObject) -> f.Fact:
     """Return the fact that a Reservation is."""
-    return f.BookingSeen(queues.reservation(group))
+    return f.AdvanceReservationSeen(queues.reservation(group))

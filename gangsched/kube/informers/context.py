@@ -44,7 +44,7 @@ class GangLookup(Protocol):
     def pod(self, uid: PodUid) -> f.PodSeen | None:
         """Return what was last seen of a pod."""
 
-    def as_known(self, fact: f.PodSeen) -> f.PodSeen:
+    def reconciled(self, fact: f.PodSeen) -> f.PodSeen:
         """Return what is seen of a pod, with the gang that it is a member of already."""
 
 

@@ -257,7 +257,7 @@ class Owners:
                 moved = self.of(fact) if fact is not None else None
                 if moved is None or fact is None or moved.gang in (None, fact.gang):
                     continue
-                if engine.as_known(moved).gang == moved.gang:
+                if engine.reconciled(moved).gang == moved.gang:
                     assert moved.gang is not None, "just asked"  # noqa: S101
                     self.named(moved.gang)
                     self._facts.observe(moved)

@@ -66,7 +66,7 @@ class Informers:
         self.reservations = Declarations(
             "Reservation",
             reservation_seen,
-            f.BookingGone,
+            f.AdvanceReservationGone,
             facts,
             metrics,
             queue_status.reservations,

@@ -88,7 +88,7 @@ class PodGroups(Groups):
                 (PodName(f"{namespace}/{place.pod}"), NodeName(place.node))
                 for place in status.assignments
             )
-            self._facts.observe(f.ReservationSeen(gang.id, places))
+            self._facts.observe(f.AssignmentsRestored(gang.id, places))
         if new:
             self._without_pods(gang)
 

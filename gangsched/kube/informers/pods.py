@@ -66,7 +66,7 @@ class Pods(Informer):
         pod = pods.decode_pod(obj.raw)
         metadata = pod.metadata
         claims = self._volumes.asked(metadata.namespace, metadata.name, metadata.uid)
-        fact = self._engine.as_known(self._owners.of(self._read(pod, claims)))
+        fact = self._engine.reconciled(self._owners.of(self._read(pod, claims)))
         waits = fact.gang is not None and fact.node is None
         self._volumes.use(pod, runs=fact.node is not None and not fact.ended)
         self._volumes.wait(self, fact.uid, obj.raw, claims if waits else None)

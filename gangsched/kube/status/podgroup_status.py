@@ -139,7 +139,7 @@ class PodGroupStatusWriter:
                 if refusal is None:
                     record.start = None
                 record.proof = order.proof
-                if order.met:
+                if order.adopted:
                     record.restore_assignments(_namespace(order.gang))
                 if refusal is not None:
                     refusal = record.refusal = redacted(
@@ -153,7 +153,7 @@ class PodGroupStatusWriter:
                         _PASSING_S[reason], self._report_lasting, order.gang, reason
                     )
                     return
-                if not again and not order.met:  # the same with other numbers is no Event
+                if not again and not order.adopted:  # the same with other numbers is no Event
                     self._event(record)
         self._changed(order.gang, record)
 

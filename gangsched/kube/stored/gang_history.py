@@ -23,13 +23,13 @@ _FORMAT = 1
 
 class _Written(msgspec.Struct):
     format: int = _FORMAT
-    gangs: list[f.PastSeen] = []
-    stopped: list[f.StoppedSeen] = []
+    gangs: list[f.HistoryRestored] = []
+    stopped: list[f.PreemptionRestored] = []
 
 
 _written = msgspec.json.Decoder(_Written)
 
-_WHAT = {f.PastSeen: "gangs", f.StoppedSeen: "stopped"}
+_WHAT = {f.HistoryRestored: "gangs", f.PreemptionRestored: "stopped"}
 
 
 class GangHistoryStore:
@@ -41,7 +41,7 @@ class GangHistoryStore:
         self._known = False
         self._saving = asyncio.Lock()
 
-    async def read(self) -> list[f.PastSeen | f.StoppedSeen]:
+    async def read(self) -> list[f.HistoryRestored | f.PreemptionRestored]:
         """Return what an earlier process knew."""
         self._kept, self._known = await self._place.read(), True
         try:
@@ -72,7 +72,7 @@ class GangHistoryStore:
                 log.warning("%s: is not written: %s", self._place, error or "no answer")
 
 
-def read(text: str) -> list[f.PastSeen | f.StoppedSeen]:
+def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
     """Return what `written` wrote; nothing of another format.
 
     Raises:
@@ -86,12 +86,14 @@ def read(text: str) -> list[f.PastSeen | f.StoppedSeen]:
     return [*found.gangs, *found.stopped] if found.format == _FORMAT else []
 
 
-def written(pasts: Iterable[f.PastSeen | f.StoppedSeen]) -> str:
+def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
     """Return as many as there is room for as JSON: of the namespaces in turn, in their order."""
     turns: Counter[str] = Counter()
     found: list[tuple[int, int, str, str]] = []
     for at, one in enumerate(pasts):
-        namespace = (one.gang if isinstance(one, f.PastSeen) else one.victim).partition("/")[0]
+        namespace = (one.gang if isinstance(one, f.HistoryRestored) else one.victim).partition("/")[
+            0
+        ]
         turns[namespace] += 1
         text = msgspec.json.encode(_bare(one)).decode()
         found.append((turns[namespace], at, _WHAT[type(one)], text))
@@ -109,7 +111,7 @@ def written(pasts: Iterable[f.PastSeen | f.StoppedSeen]) -> str:
     return f'{{"format":{_FORMAT},{body}}}'
 
 
-def _bare(one: f.PastSeen | f.StoppedSeen) -> dict[str, object]:
+def _bare(one: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
     """Return the values that say something."""
     values: dict[str, object] = msgspec.to_builtins(one)
     needed = {"gang", "since_s", "victim", "by", "at_s"}

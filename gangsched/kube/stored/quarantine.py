@@ -161,7 +161,7 @@ class Quarantine:
         self._gangs = {mark: one for mark, one in self._gangs.items() if now_s < one.until_s}
         if not self._gangs:
             return []
-        gangs = list(engine.gangs) if self._new else engine.newcomers()
+        gangs = list(engine.gangs) if self._new else engine.unclassified()
         self._new = False
         return list(self._among(gangs, engine))
 

@@ -163,7 +163,7 @@ def test_a_reservation_is_taken_over_where_its_queue_still_admits_it():
         engine = two_queues()
         engine.observe(f.GangSeen(templated("g", 1, needs(8), queue=queue)), 0.0)
         places = ((next(iter(engine.gangs[G].members)), NodeName("n")),)
-        engine.observe(f.ReservationSeen(G, places), 0.0)
+        engine.observe(f.AssignmentsRestored(G, places), 0.0)
         assert engine.gangs[G].state is state
 
 

@@ -248,7 +248,7 @@ def test_moved_gangs_leave_before_the_other_comes():
     orders = engine.observe(pod("x-0", "x", needs(4), uid="x-0b"), 402.0)
     engine.tick(410.0)
     plan(engine, 410.0)
-    assert engine.reservation(PodUid("x-0b")) == "b0"
+    assert engine.assigned_node(PodUid("x-0b")) == "b0"
     held = [
         Running(name[1], charge.holder, charge.node, charge.needs)
         for name, charge in engine.cluster.allocations().items()
@@ -301,7 +301,7 @@ def test_a_lost_member_comes_back_into_its_slice():
     engine.observe(PodGone(PodUid("g-2")), 2.0)
     engine.observe(pod("g-2", "g", needs(8), uid="g-2b", rank=2), 3.0)
     plan(engine, 3.0)
-    assert engine.reservation(PodUid("g-2b")) == "b0"
+    assert engine.assigned_node(PodUid("g-2b")) == "b0"
 
 
 @pytest.mark.parametrize("placer", [Pack(), Cpsat()])
@@ -313,7 +313,7 @@ def test_a_late_member_goes_where_no_other_of_a_spread_gang_is(placer):
     engine.observe(pod("g-0", "g", node=NodeName("a")), 1.0)
     engine.observe(pod("g-1", "g"), 2.0)
     engine.accept(make_plan(engine.snapshot(2.0), replace(POLICIES, placer=placer), 2.0), 2.0)
-    assert engine.reservation(PodUid("g-1")) == "b"
+    assert engine.assigned_node(PodUid("g-1")) == "b"
 
 
 @pytest.mark.parametrize("placer", [Pack(), Cpsat()])
@@ -334,5 +334,5 @@ def test_a_late_member_waits_until_there_is_a_whole_slice_of_them(placer):
     )
     engine.observe(pod("g-3", "g", needs(8), rank=3), 3.0)
     engine.accept(make_plan(engine.snapshot(3.0), policies, 3.0), 3.0)
-    assert {engine.reservation(PodUid(f"g-{i}")) for i in (2, 3)} == {"b0", "b1"}
+    assert {engine.assigned_node(PodUid(f"g-{i}")) for i in (2, 3)} == {"b0", "b1"}
     assert POLICIES.order.peers is not None

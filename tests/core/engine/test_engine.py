@@ -65,10 +65,10 @@ def test_a_gang_waits_for_its_members():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     engine.observe(pod("a", "g"), 0.0)
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
     assert engine.refusals[G].message == "1 of at least 2 pods exist."
     engine.observe(pod("b", "g"), 0.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
 
 
 def test_a_gang_waits_for_gates_of_others():
@@ -76,7 +76,7 @@ def test_a_gang_waits_for_gates_of_others():
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     engine.observe(pod("a", "g", gated=True, held_by="example.com/data"), 0.0)
     engine.observe(pod("b", "g", gated=True), 0.0)
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
     refusal = engine.refusals[G]
     assert (refusal.reason, refusal.wanted, refusal.possible) == ("SchedulingGated", 2, 1)
     assert refusal.message == (
@@ -100,9 +100,9 @@ def test_a_gang_is_planned_once_its_annotations_are_mended():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     engine.observe(pod("a", "g", invalid="pod ns/a: annotation x: 'y' is no number"), 0.0)
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
     engine.observe(pod("a", "g"), 1.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
 
 
 def test_no_member_is_bound_before_all_are_at_the_barrier():
@@ -244,7 +244,7 @@ def test_pods_created_for_a_broken_reservation_are_deleted_before_a_new_plan():
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     plan(engine)
     engine.observe(pod("g-worker-0", "g"), 1.0)
-    home = engine.reservation(PodUid("g-worker-0"))
+    home = engine.assigned_node(PodUid("g-worker-0"))
     orders = engine.observe(f.NodeGone(home), 1.0)
     assert [e.uid for e in of(orders, o.Evict)] == ["g-worker-0"]
     engine.tick(60.0)
@@ -308,23 +308,23 @@ def test_a_deleted_group_releases_its_waiting_pods_and_says_why():
     plan(engine)
     orders = engine.observe(f.GangGone(G), 1.0)
     assert "does not exist" in of(orders, o.Report)[0].message
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
 
 
 def test_a_written_reservation_is_adopted_after_a_restart():
     engine = an_engine(node("n"), node("m"))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     places = (("ns/g-worker-0", "m"), ("ns/g-worker-1", "m"))
-    engine.observe(f.ReservationSeen(G, places), 0.0)
+    engine.observe(f.AssignmentsRestored(G, places), 0.0)
     assert engine.gangs[G].assignments() == places
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
 
 
 def test_a_written_reservation_that_no_longer_fits_is_released():
     engine = an_engine(node("n", gpus=1))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     places = (("ns/g-worker-0", "n"), ("ns/g-worker-1", "n"))
-    orders = engine.observe(f.ReservationSeen(G, places), 0.0)
+    orders = engine.observe(f.AssignmentsRestored(G, places), 0.0)
     assert of(orders, o.Release)
 
 
@@ -332,12 +332,12 @@ def test_a_gang_that_ran_already_is_no_news_and_one_that_was_started_is():
     engine = an_engine(node("n"))
     engine.observe(pod("a", "g", node=NodeName("n")), 0.0)
     (found,) = of(engine.observe(f.GangSeen(gang("g", 1)), 0.0), o.Report)
-    assert (found.reason, found.met) == ("Placed", True)
+    assert (found.reason, found.adopted) == ("Placed", True)
     engine = an_engine(node("n"))
     (started,) = [
         one for one in of(bound(engine, a_pair(engine)), o.Report) if one.state == "Placed"
     ]
-    assert not started.met
+    assert not started.adopted
 
 
 def test_a_half_bound_gang_found_at_start_is_completed():
@@ -426,9 +426,9 @@ def test_refused_gangs_are_not_planned_again_until_room_appears():
     engine = an_engine(node("n", gpus=1))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     plan(engine)
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
     engine.observe(f.NodeSeen(node("m")), 1.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
 
 
 def test_an_ended_and_deleted_member_does_not_make_a_gang_incomplete():

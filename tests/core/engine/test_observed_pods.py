@@ -105,7 +105,7 @@ def test_a_gang_that_was_mended_says_that_it_is_whole():
     assert [one.reason for one in of(orders, o.Report)] == ["Reserved", "Placed"]
     said = of(orders, o.Report)[-1]
     assert said.message == "all 3 pods of the gang are bound, to 1 node."
-    assert said.met, "it is no new start"
+    assert said.adopted, "it is no new start"
 
 
 def test_a_gang_that_grew_says_that_all_its_pods_are_bound():
@@ -224,7 +224,7 @@ def test_what_direct_binding_does_not_check_has_to_be_in_the_template():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 1, TINY)), 0.0)
     plan(engine)
-    engine.beyond_is_judged = False
+    engine.driver_checks_unmodelled = False
     orders = come(engine, replace(TINY, beyond=("PersistentVolumeClaim d",)), 1)
     assert not of(orders, o.Bind)
 
@@ -369,7 +369,7 @@ def test_a_reservation_of_before_is_not_adopted_for_pods_that_ask_for_more():
     engine.observe(queue(1), 0.0)
     engine.observe(pod("g-worker-0", "g", needs(8)), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, TINY)), 0.0)
-    engine.observe(f.ReservationSeen(G, ((PodName("ns/g-worker-0"), N),)), 0.0)
+    engine.observe(f.AssignmentsRestored(G, ((PodName("ns/g-worker-0"), N),)), 0.0)
     assert engine.gangs[G].state is State.PENDING
     plan(engine)
     assert engine.refusals[G].reason == "LargerThanQuota"

@@ -63,11 +63,11 @@ def test_a_gang_that_starts_over_is_not_due_for_what_bounded_its_run(bound):
         engine.observe(pod(name, "g", node=NodeName("n"), started_s=1.0, ready=False), 1.0)
     gang = engine.gangs[GangId("ns/g")]
     assert gang.state is State.PLACED
-    assert engine.next_due_s() == 7.0
+    assert engine.next_deadline_s() == 7.0
     for uid in ("g-worker-0", "g-worker-1"):
         engine.observe(f.PodGone(PodUid(uid)), 2.0)
     assert gang.state is State.PENDING
-    assert engine.next_due_s() is None
+    assert engine.next_deadline_s() is None
     plan(engine, 3.0)
     orders = engine.tick(8.0)
     assert gang.state is State.RESERVED

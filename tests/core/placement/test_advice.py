@@ -129,14 +129,14 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     engine = cluster(2)
     engine.observe(GangSeen(templated("g", 5, needs(8))), 0.0)
     plan(engine)
-    ((waiting, refusal),) = engine.unadvised(8, 1.0)
-    assert not engine.unadvised(8, 2.0)
+    ((waiting, refusal),) = engine.take_advice_requests(8, 1.0)
+    assert not engine.take_advice_requests(8, 2.0)
     advised = advise(waiting, engine.snapshot(who=Asked.ALL), refusal, starts_at(1.0))
     (report,) = engine.accept(Plan((), (Refused(waiting, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
     assert not [o for o in plan(engine, 3.0) if getattr(o, "gang", "") == G]  # nothing new to say
-    assert engine.unadvised(8, 40.0)
+    assert engine.take_advice_requests(8, 40.0)
 
 
 def test_late_advice_takes_no_gang_out_of_line():
@@ -145,13 +145,13 @@ def test_late_advice_takes_no_gang_out_of_line():
     engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     plan(engine)
-    ((waiting, refusal),) = engine.unadvised(8, 1.0)
+    ((waiting, refusal),) = engine.take_advice_requests(8, 1.0)
     advised = advise(waiting, engine.snapshot(who=Asked.ALL), refusal, starts_at(1.0))
     engine.observe(PodGone(PodUid("busy")), 2.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
     late = Plan((), (Refused(waiting, advised),), advice=True)
     assert not engine.accept(late, 3.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
     plan(engine, 3.0)
     assert engine.gangs[G].state is State.RESERVED
 
@@ -163,9 +163,9 @@ def test_room_that_comes_free_while_a_plan_is_made_is_not_forgotten():
     made = make_plan(engine.snapshot(), POLICIES, 0.0)
     engine.observe(PodGone(PodUid("busy")), 1.0)
     engine.snapshot(who=Asked.NONE)  # somebody looks at the cluster for advice
-    engine.wants_plan()
+    engine.has_pending_work()
     engine.accept(made, 2.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
     plan(engine, 3.0)
     assert engine.gangs[G].state is State.RESERVED
 
@@ -287,8 +287,8 @@ def test_a_gang_with_a_promise_that_asks_for_less_is_planned_at_once():
     engine.observe(pod("x-0", "x", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     engine.accept(make_plan(engine.snapshot(), policies, 0.0), 0.0)
-    assert G in engine.reserved
+    assert G in engine.backfill_reservations
     engine.observe(GangSeen(templated("g", 1, needs(8))), 1.0)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
     engine.accept(make_plan(engine.snapshot(1.0), policies, 1.0), 1.0)
     assert engine.gangs[G].state is State.RESERVED

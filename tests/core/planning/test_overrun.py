@@ -46,7 +46,7 @@ def passed(said_s=20.0, **more):
     engine.observe(pod("run-0", "run", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
     arrive(engine, "large", 3, 1.0, 60.0)
     plan(engine, 1.0)
-    assert engine.reserved[LARGE].start_s == 60.0
+    assert engine.backfill_reservations[LARGE].start_s == 60.0
     arrive(engine, "short", 1, 2.0, said_s, **more)
     plan(engine, 2.0)
     assert engine.gangs[SHORT].state is State.PLACED

@@ -110,9 +110,9 @@ def test_the_gang_is_set_aside_and_the_others_start():
     )
     engine.accept(make_plan(engine.snapshot(1.0), policies, 1.0), 1.0)
     assert engine.gangs[GOOD].state is State.RESERVED
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
     engine.tick(1.0 + wait_s)
-    assert engine.wants_plan()
+    assert engine.has_pending_work()
     engine.accept(make_plan(engine.snapshot(3.0), POLICIES, 3.0), 3.0)
     assert engine.refusals[BAD].reason == "NotEnoughFree"
 

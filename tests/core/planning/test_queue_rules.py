@@ -208,7 +208,7 @@ def test_a_drained_queue_is_emptied_and_goes_on_later():
     assert reason(engine, "a") == "QueueStopped"
     engine.observe(f.QueueSeen(Queue("q")), 9.0)
     plan(engine, 9.0)
-    assert engine.reservation(PodUid("again")) == "n"
+    assert engine.assigned_node(PodUid("again")) == "n"
 
 
 def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_again():
@@ -228,7 +228,7 @@ def test_what_a_drain_costs_is_told_once():
     engine.observe(f.QueueSeen(Queue("q", stop=Stop.DRAIN)), 5.0)
     drains = [one for now_s in (6.0, 7.0) for one in engine.tick(now_s) if isinstance(one, o.Drain)]
     started_s = running_view(engine.gangs[GangId("ns/a")]).started_s
-    assert drains == [o.Drain(GangId("ns/a"), o.DrainGround.QUEUE, "q", 4 * (6.0 - started_s))]
+    assert drains == [o.Drain(GangId("ns/a"), o.DrainReason.QUEUE, "q", 4 * (6.0 - started_s))]
 
 
 def test_what_leaves_reserved_nodes_is_told():
@@ -236,10 +236,13 @@ def test_what_leaves_reserved_nodes_is_told():
     engine.observe(f.QueueSeen(Queue("q")), 0.0)
     run(engine, "a", 1, needs(4), queue="q")
     engine.observe(
-        f.BookingSeen(Booking("upgrade", 5.0, 99.0, nodes=(NodeName("n"),), evicts=True)), 4.0
+        f.AdvanceReservationSeen(
+            Booking("upgrade", 5.0, 99.0, nodes=(NodeName("n"),), evicts=True)
+        ),
+        4.0,
     )
     (drain,) = (one for one in engine.tick(6.0) if isinstance(one, o.Drain))
-    assert (drain.ground, drain.of) == (o.DrainGround.RESERVATION, "upgrade")
+    assert (drain.reason, drain.of) == (o.DrainReason.RESERVATION, "upgrade")
 
 
 # -- stopping others ------------------------------------------------------------------------------
@@ -356,9 +359,9 @@ def test_quota_alone_can_be_taken_back():
 
 def test_a_loop_would_be_seen():
     engine = an_engine()
-    assert not engine.loops.stopped(GangId("ns/a"), GangId("ns/b"), 0.0)
-    assert engine.loops.stopped(GangId("ns/b"), GangId("ns/a"), 10.0)
-    assert not engine.loops.stopped(GangId("ns/b"), GangId("ns/a"), 8000.0)
+    assert not engine.preemption_history.record(GangId("ns/a"), GangId("ns/b"), 0.0)
+    assert engine.preemption_history.record(GangId("ns/b"), GangId("ns/a"), 10.0)
+    assert not engine.preemption_history.record(GangId("ns/b"), GangId("ns/a"), 8000.0)
 
 
 # -- books ----------------------------------------------------------------------------------------
@@ -381,7 +384,7 @@ def test_the_audit_heals_whatever_was_lost():
 def test_gpu_time_survives_a_restart():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q", budgets=(GpuBudget(1e9, 1000.0),))), 5000.0)
-    engine.observe(f.GpuTimeSeen("q", "", 5000.0, 800.0, ((1000.0, 5, 300.0),)), 5000.0)
+    engine.observe(f.UsageRestored("q", "", 5000.0, 800.0, ((1000.0, 5, 300.0),)), 5000.0)
     assert engine.ledger.historical_gpu_s(5000.0)["q"] == pytest.approx(800.0)
     assert engine.ledger.budget_usage(("q", ""), GpuBudget(1e9, 1000.0), 5000.0) == 300.0
 
@@ -484,7 +487,7 @@ def on_its_way():
     arrive(engine, "short", 1, 20.0)
     plan(engine, 1.0)
     assert engine.gangs[GangId("ns/short")].state is State.RESERVED
-    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
     return engine
 
 
@@ -500,7 +503,7 @@ def test_room_that_is_reserved_comes_free_as_well():
     arrive(engine, "long", 1, 3600.0)
     plan(engine, 2.0)
     assert reason(engine, "long") == "BehindReservation"
-    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
 
 
 def test_who_is_being_bound_is_reckoned_with_in_forecasts():
@@ -518,7 +521,7 @@ def test_late_members_leave_with_their_gang():
     assert engine.gangs[GangId("ns/run")].members.in_progress() == 1
     arrive(engine, "large", 2, 60.0)
     plan(engine, 2.0)
-    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
     found = forecast(engine.snapshot(now_s=2.0, who=Asked.ALL), POLICIES, 2.0, Effort(1))
     assert found[GangId("ns/large")].start_s == 60.0
 
@@ -533,7 +536,7 @@ def test_quota_that_is_reserved_comes_free_as_well():
     engine.observe(pod("b-0", "b", needs(8)), 0.0)
     plan(engine, 1.0)
     assert engine.gangs[GangId("ns/a")].state is State.RESERVED
-    assert engine.reserved[GangId("ns/b")].start_s == 60.0
+    assert engine.backfill_reservations[GangId("ns/b")].start_s == 60.0
 
 
 def test_quota_that_is_kept_is_not_taken_by_who_would_run_beyond_that():
@@ -547,7 +550,7 @@ def test_quota_that_is_kept_is_not_taken_by_who_would_run_beyond_that():
         for index in range(members):
             engine.observe(pod(f"{name}-{index}", name, needs(8)), 0.0)
     plan(engine)
-    assert engine.reserved[GangId("ns/large")].start_s == 60.0
+    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
     assert engine.gangs[GangId("ns/long")].state is State.PENDING
     assert engine.gangs[GangId("ns/short")].state is State.RESERVED
 
@@ -561,7 +564,7 @@ def test_a_promise_is_kept_when_a_queue_of_a_smaller_share_comes():
         engine.observe(f.GangSeen(gang(name, 1, queue=name, expected_runtime_s=60.0)), at_s)
         engine.observe(pod(f"{name}-0", name, needs(8)), at_s)
         plan(engine, at_s)
-        assert engine.reserved[GangId("ns/a")].start_s == 60.0
+        assert engine.backfill_reservations[GangId("ns/a")].start_s == 60.0
 
 
 # -- readiness ------------------------------------------------------------------------------------
@@ -584,10 +587,10 @@ def test_not_ready_in_time_is_tried_again_and_then_given_up():
     engine.observe(f.PodGone(PodUid("two")), 31.0)
     engine.observe(pod("g-0", "g", needs(1), uid="three"), 32.0)
     engine.tick(200.0)
-    assert not engine.wants_plan()
+    assert not engine.has_pending_work()
     assert reason(engine) == "GivenUp"
     engine.observe(f.GangSeen(gang("g", 1, ready_timeout_s=60.0)), 201.0)
-    assert engine.wants_plan(), "a changed declaration is tried again"
+    assert engine.has_pending_work(), "a changed declaration is tried again"
 
 
 def test_who_was_given_up_is_not_tried_again_by_the_next_process():
@@ -602,9 +605,9 @@ def test_who_was_given_up_is_not_tried_again_by_the_next_process():
     for fact in (waits, declared, *engine.past()):
         again.observe(fact, 20.0)
     assert (reason(engine), reason(again)) == ("GivenUp", "GivenUp")
-    assert not again.wants_plan()
+    assert not again.has_pending_work()
     again.observe(f.GangSeen(gang("g", 1, ready_timeout_s=60.0, created_s=1.0)), 21.0)
-    assert again.wants_plan(), "a changed declaration is tried again"
+    assert again.has_pending_work(), "a changed declaration is tried again"
 
 
 def test_ready_in_time_is_left_alone():

@@ -433,12 +433,12 @@ async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(mo
     waiting = scheduler.engine.pending(BAD)
     rounds = 0
 
-    def unadvised(*_):
+    def take_advice_requests(*_):
         nonlocal rounds
         rounds += 1
         return ((waiting, None),)
 
-    monkeypatch.setattr(scheduler.engine, "unadvised", unadvised)
+    monkeypatch.setattr(scheduler.engine, "take_advice_requests", take_advice_requests)
     advising = asyncio.create_task(beside._advice_loop())
     await until_async(lambda: rounds > 3 or advising.done(), "some rounds")
     assert slow.asked == [BAD]

@@ -121,7 +121,7 @@ async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeyp
     monkeypatch.setattr("gangsched.kube.background.supervisor._KNOWN_S", 3600.0)
     monkeypatch.setattr(scheduler.queue_status, "run", run)
     wants = [True]
-    monkeypatch.setattr(scheduler.engine, "wants_plan", lambda: wants[0])
+    monkeypatch.setattr(scheduler.engine, "has_pending_work", lambda: wants[0])
     task = asyncio.create_task(scheduler.background.tasks()["the status of queues"]())
     await asyncio.sleep(0)
     scheduler.background._keep_predictions({})

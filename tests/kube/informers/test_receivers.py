@@ -328,12 +328,12 @@ def test_a_pod_that_waits_hears_what_is_wrong_and_is_planned_once_it_is_mended(o
     wrong = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "two"}
     pods.on_update(a_pod("p", wrong, node=""))
     assert "label gangsched.io/min-member is 'two'" in scheduler.engine.refusals["ns/g"].message
-    assert not scheduler.engine.wants_plan()
+    assert not scheduler.engine.has_pending_work()
     right = wrong | {"gangsched.io/min-member": "2"}
     pods.on_update(a_pod("p", right, node=""))
     assert scheduler.engine.gangs["ns/g"].minimum() == 2
     pods.on_update(a_pod("q", right, node=""))
-    assert scheduler.engine.wants_plan()
+    assert scheduler.engine.has_pending_work()
 
 
 def test_a_wrong_pod_does_not_make_another_gang_of_its_group(one_node):

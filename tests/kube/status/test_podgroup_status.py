@@ -191,7 +191,7 @@ THEIRS = [
 ]
 RESERVED = Reserve(G, ((PodName("ns/g-0"), NodeName("n")),))
 PLACED = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", proof="proved")
-MET = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", met=True)
+MET = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", adopted=True)
 NO_ROOM = Refusal(G, Reason.NO_ROOM, "no node has 8 free GPUs.")
 REFUSED = Report(G, "Pending", "NotEnoughFree", "no node has 8 free GPUs.", NO_ROOM)
 

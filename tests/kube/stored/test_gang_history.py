@@ -8,7 +8,7 @@ from gangsched.kube.stored.gang_history import read, written
 
 
 def past(gang, **more):
-    return f.PastSeen(gang, 12.5, **more)
+    return f.HistoryRestored(gang, 12.5, **more)
 
 
 FULL = past(
@@ -34,14 +34,14 @@ FULL = past(
 
 def test_what_is_read_is_what_was_written_in_its_order():
     facts = [past("ns/z", attempts=1), FULL, past("ns/a", promised_s=0.5), past("m/b", attempts=2)]
-    stopped = [f.StoppedSeen("ns/g", "ns/z", 3.0)]
+    stopped = [f.PreemptionRestored("ns/g", "ns/z", 3.0)]
     assert read(written([*facts, *stopped])) == [*facts, *stopped]
     assert read(written(())) == []
 
 
 def test_one_namespace_leaves_room_for_the_others():
     many = [past(f"loud/g{index}", given_up="x" * 300) for index in range(5_000)]
-    facts = [*many, past("calm/g", attempts=1), f.StoppedSeen("calm/h", "loud/g1", 1.0)]
+    facts = [*many, past("calm/g", attempts=1), f.PreemptionRestored("calm/h", "loud/g1", 1.0)]
     text = written(facts)
     found = read(text)
     assert len(text) < PAST_LETTERS.most + 100

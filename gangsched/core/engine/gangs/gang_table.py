@@ -16,7 +16,7 @@ class GangTable:
         """Every gang that is declared or has a pod or a reservation."""
         self.pods: dict[PodUid, PodSeen] = {}
         """The latest fact about every pod that exists."""
-        self._births = 0
+        self._incarnations = 0
         """How many gangs there have been: versions of a gang start from it."""
         self._changes: dict[GangId, None] = {}
         """Gangs that changed since `take_changes`, in order; gangs add themselves."""
@@ -26,9 +26,9 @@ class GangTable:
         gang = self.gangs.get(gang_id)
         if gang is None:
             # A gang that is deleted and declared again must not meet plans of its predecessor.
-            self._births += 1
+            self._incarnations += 1
             gang = self.gangs[gang_id] = GangState(
-                gang_id, version=self._births << 32, changes=self._changes
+                gang_id, version=self._incarnations << 32, changes=self._changes
             )
         return gang
 
@@ -47,7 +47,7 @@ class GangTable:
         self._changes.clear()
         return changed
 
-    def due_s(self, gang_id: GangId) -> float | None:
+    def next_deadline_s(self, gang_id: GangId) -> float | None:
         """Return the next moment at which time alone changes something for a gang."""
         gang = self.gangs.get(gang_id)
         return gang.next_deadline_s() if gang is not None else None
@@ -61,7 +61,7 @@ class GangTable:
         member = gang.members.get(pod.name)
         return (gang, member) if member is not None and member.pod == uid else None
 
-    def as_known(self, fact: PodSeen) -> PodSeen:
+    def reconciled(self, fact: PodSeen) -> PodSeen:
         """Return what is believed of a pod: what is bound stays so, and in the gang it is in.
 
         Labels may change at any time; what a bound pod takes, and who is charged for it, does not.

@@ -48,7 +48,7 @@ class CapacityWait:
             if cut is not None and node.mig_failed:
                 failed.append(gang)
             elif cut is not None and node.layouts == cut.layouts:
-                self._cut_done(gang, node.name)
+                self._repartition_done(gang, node.name)
         return failed
 
     def ready(self) -> list[GangState]:
@@ -57,7 +57,7 @@ class CapacityWait:
             gang
             for gang in self._gangs.values()
             if not gang.reservation.awaited_repartitions
-            and self._has_room(gang)
+            and self._has_capacity(gang)
             and self._allocations.within_limits(gang)
         ]
         for gang in found:
@@ -67,19 +67,19 @@ class CapacityWait:
     def drop(self, gang: GangState) -> None:
         """Hold a gang back no longer, whatever it waited for."""
         for node in list(gang.reservation.awaited_repartitions):
-            self._cut_done(gang, node)
+            self._repartition_done(gang, node)
         gang.reservation.waits_for_capacity = False
         self._gangs.pop(gang.id, None)
 
-    def any(self) -> bool:
+    def is_anything_held(self) -> bool:
         """Tell whether any gang is held back."""
         return bool(self._gangs)
 
-    def _cut_done(self, gang: GangState, node: NodeName) -> None:
+    def _repartition_done(self, gang: GangState, node: NodeName) -> None:
         del gang.reservation.awaited_repartitions[node]
         self._allocations.release(_key(gang, node))
 
-    def _has_room(self, gang: GangState) -> bool:
+    def _has_capacity(self, gang: GangState) -> bool:
         cluster = self._allocations.cluster
         rows = {
             cluster.rows.get(m.assigned_node)

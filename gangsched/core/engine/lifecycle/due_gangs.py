@@ -72,11 +72,11 @@ class DueGangs:
 
     def _deadline_passed(self, gang: GangState, now_s: float) -> None:
         if gang.reservation.waits_for_capacity:
-            self._lifecycle.fail(gang, "the room it was promised did not come in time", now_s)
+            self._lifecycle.fail(gang, "capacity for the gang was not freed in time", now_s)
         elif gang.state is State.RESERVED:
             late = [m.name for m in gang.members.values() if m.stage and m.stage.before_barrier]
             named = ", ".join(late[:3]) + (" and others" if len(late) > 3 else "")
-            waited_s = self._deadlines.patience_s(gang)
+            waited_s = self._deadlines.time_to_barrier_s(gang)
             gang.retry.no_shows += gang.members.waits_for_pods()
             self._lifecycle.fail(
                 gang,

@@ -69,9 +69,9 @@ class Lifecycle:
         if last is not None and last.cause is Cause.TORN_DOWN:
             self.advance(gang, now_s)  # what it lacks now is reported last
         if gang.is_plannable():
-            self._pending.want(gang.id)
+            self._pending.add(gang.id)
         else:
-            self._pending.pause(gang.id)
+            self._pending.remove(gang.id)
         self._timers.watch(gang.id)
 
     def advance(self, gang: GangState, now_s: float) -> Transition | None:

@@ -42,7 +42,7 @@ class MemberSteps:
             return
         gang.set_stage(member, Stage.PREPARING)
         if not gang.members.waits_for_pods():
-            self._deadlines.all_came(gang)
+            self._deadlines.all_pods_exist(gang)
         gated = self._table.pods[member.pod].gated
         self._outbox.emit(o.Prepare(gang.id, member.pod, member.name, _node(member), gated))
 

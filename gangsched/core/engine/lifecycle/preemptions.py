@@ -57,7 +57,7 @@ class Preemptions:
         """End a gang for an administrator; it keeps its turn."""
         gang = drained.gang
         lost_gpu_s = _lost_gpu_s(running_view(gang), (), now_s)
-        self._outbox.emit(o.Drain(gang.id, drained.ground, drained.of, lost_gpu_s))
+        self._outbox.emit(o.Drain(gang.id, drained.cause, drained.of, lost_gpu_s))
         self._end(gang, drained.reason, now_s)
 
     def _end(self, gang: GangState, reason: str, now_s: float) -> None:
@@ -68,14 +68,14 @@ class Preemptions:
     def _record(self, victim: GangState, eviction: Eviction, by: GangState, now_s: float) -> str:
         """Record which gang is preempted for which; return the sentence for the victim's owner."""
         lost_gpu_s = _lost_gpu_s(running_view(victim), eviction.pods, now_s)
-        loop = self._history.stopped(victim.id, by.id, now_s)
+        loop = self._history.record(victim.id, by.id, now_s)
         self._outbox.emit(
             o.Preempt(victim.id, by.id, eviction.pods, eviction.reason, lost_gpu_s, loop)
         )
         queue = by.spec.queue if by.spec is not None else DEFAULT_QUEUE
         more = ""
         if eviction.reason == PreemptionReason.OVERRUN and victim.spec is not None:
-            self._run_times.learn(victim, now_s)
+            self._run_times.record(victim, now_s)
             said_s = victim.spec.expected_runtime_s or 0
             more = f", which it passed, after more than the {said_s:g} s it was expected to run"
         if victim.id in self._declarations.protected:

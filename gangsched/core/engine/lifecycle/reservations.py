@@ -63,7 +63,7 @@ class Reservations:
         self._admitted.claim_domains(gang, [])
         gang.mark_changed()
         self._deadlines.allow_start(gang, now_s)
-        self._pending.pause(gang.id)
+        self._pending.remove(gang.id)
         self._refusals.withdraw(gang)
         if held_back or planned.placement.repartitions or planned.placement.evicts:
             self._hold(gang, planned.placement, now_s)

@@ -18,18 +18,18 @@ class RunTimes:
         self._allocations = allocations
         self._pending = pending
 
-    def started(self, gang: GangState, now_s: float) -> None:
+    def record_start(self, gang: GangState, now_s: float) -> None:
         """Record that this process started a gang."""
         self._history.starts.record_start(gang.id, now_s)
 
-    def learn(self, gang: GangState, now_s: float) -> None:
+    def record(self, gang: GangState, now_s: float) -> None:
         """Learn the run time of a gang that ended, once for each run."""
         if gang.spec is None or gang.run.runtime_recorded or gang.run.placed_s is None:
             return
         gang.run.runtime_recorded = True
         self._history.record(gang.spec, now_s - running_view(gang).started_s)
         user = gang.spec.user
-        self._pending.learnt(user, declared=self._history.factor(user) > 1)
+        self._pending.runtimes_learned(user, declared=self._history.factor(user) > 1)
 
     def limit_s(self, gang: GangState) -> float | None:
         """Return how long a gang may run, by its declaration and its queues."""

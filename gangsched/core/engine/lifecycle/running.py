@@ -53,17 +53,16 @@ class Running:
 
     def enter(self, gang: GangState, why: Transition, now_s: float) -> Transition:
         """Bring a gang into PLACED, started by this process or met as it runs."""
-        met = why.cause is Cause.ALREADY_RUNS
+        adopted = why.cause is Cause.ALREADY_RUNS
         gang.enter(State.PLACED)
         gang.run.minimum = gang.start_minimum()
         self._allocations.note_admitted(gang)
         gang.retry.no_shows = 0
         gang.run.placed_s = now_s
-        if not met:
-            self._run_times.started(gang, now_s)
-        gang.run.runtime_recorded = (
-            met and not gang.members.bound_count()
-        )  # an earlier process saw it end
+        if not adopted:
+            self._run_times.record_start(gang, now_s)
+        # Of a gang without running pods an earlier process saw the end.
+        gang.run.runtime_recorded = adopted and not gang.members.bound_count()
         limit_s = self._run_times.limit_s(gang)
         if limit_s is not None:
             gang.run.end_by_s = running_view(gang).started_s + limit_s
@@ -74,7 +73,7 @@ class Running:
         self._deadlines.allow_late_pods(gang, now_s)
         gang.mark_changed()
         self._refusals.withdraw(gang)
-        self._outbox.report_placed(gang, met=met)
+        self._outbox.report_placed(gang, adopted=adopted)
         self._admitted.take_over_placed(gang)
         if why.message:  # its run time is over, and its pods had done their work meanwhile
             self._refusals.refuse_given_up(gang, now_s)
@@ -94,7 +93,7 @@ class Running:
     def _watch_work(self, gang: GangState, now_s: float) -> None:
         """Have a gang become ready in time, and learn how long it ran."""
         if is_finished(gang):
-            self._run_times.learn(gang, now_s)
+            self._run_times.record(gang, now_s)
             gang.run.ready_by_s = gang.run.end_by_s = None
             return
         spec = gang.spec

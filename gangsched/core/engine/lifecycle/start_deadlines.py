@@ -34,7 +34,7 @@ class StartDeadlines:
         """Return how long a gang may take to start, and how long it may be incomplete."""
         return gang.timeout_s(self._settings.limits)
 
-    def patience_s(self, gang: GangState) -> float:
+    def time_to_barrier_s(self, gang: GangState) -> float:
         """Return how long members may take to come: less where their pods do not even exist."""
         timeout_s = self.timeout_s(gang)
         if gang.state is State.PLACED and gang.members.to_come():
@@ -43,11 +43,11 @@ class StartDeadlines:
             min(timeout_s, ROOM_WITHOUT_PODS_S.most) if gang.members.waits_for_pods() else timeout_s
         )
 
-    def kept_until_s(self, gang: GangState, now_s: float) -> float | None:
+    def late_pods_by_s(self, gang: GangState, now_s: float) -> float | None:
         """Return until when a gang that runs keeps places for pods which are made later."""
-        return now_s + self.patience_s(gang) if gang.members.to_come() else None
+        return now_s + self.time_to_barrier_s(gang) if gang.members.to_come() else None
 
-    def all_came(self, gang: GangState) -> None:
+    def all_pods_exist(self, gang: GangState) -> None:
         """Allow a gang its whole timeout, now that every reserved place has its pod."""
         gang.reservation.refill_by_s = None
         more_s = self.timeout_s(gang) - ROOM_WITHOUT_PODS_S.most
@@ -57,7 +57,7 @@ class StartDeadlines:
 
     def allow_start(self, gang: GangState, now_s: float) -> None:
         """Give members the time that they may take to come to the barrier."""
-        time_s, reservation = self.patience_s(gang), gang.reservation
+        time_s, reservation = self.time_to_barrier_s(gang), gang.reservation
         if gang.run.below_minimum_since_s is None:
             reservation.start_by_s, reservation.capacity_by_s = now_s + time_s, None
         else:
@@ -86,7 +86,7 @@ class StartDeadlines:
     def allow_late_pods(self, gang: GangState, now_s: float) -> None:
         """Give a whole gang that runs the time for its late pods, in place of other deadlines."""
         reservation = gang.reservation
-        reservation.start_by_s, reservation.capacity_by_s = self.kept_until_s(gang, now_s), None
+        reservation.start_by_s, reservation.capacity_by_s = self.late_pods_by_s(gang, now_s), None
         gang.run.whole_by_s = None
 
     # -- back-off -----------------------------------------------------------------------------
@@ -95,7 +95,7 @@ class StartDeadlines:
         """Leave a gang out of plans until a moment."""
         gang.retry.backoff_until_s = until_s
         self._timers.watch(gang.id)
-        self._pending.pause(gang.id)
+        self._pending.remove(gang.id)
 
     def back_off_shortly(self, gang: GangState, now_s: float) -> None:
         """Leave a gang that lost one of its members, and goes on, out of the next plans."""
@@ -103,14 +103,16 @@ class StartDeadlines:
 
     def back_off_after_failure(self, gang: GangState, now_s: float) -> float:
         """Leave a gang that failed out of plans for a while; return for how long."""
-        wait_s = self.wait_s(gang)
+        wait_s = self.backoff_s(gang)
         self.back_off(gang, now_s + wait_s)
         return wait_s
 
-    def set_aside(self, gang: GangState, failed: PlanFailed, now_s: float) -> None:
+    def back_off_after_plan_failure(
+        self, gang: GangState, failed: PlanFailed, now_s: float
+    ) -> None:
         """Leave a gang that no plan can be made for out of plans, so that the others get theirs."""
         gang.retry.attempts += 1
-        wait_s = self.wait_s(gang)
+        wait_s = self.backoff_s(gang)
         again = f"trying again in {wait_s:g} s"
         if failed.until_s is not None:
             wait_s = max(failed.until_s - now_s, 0.0)
@@ -120,7 +122,7 @@ class StartDeadlines:
         message = f"no plan can be made for it ({failed.problem}); {again}."
         self._refusals.refuse(gang, Refusal(gang.id, Reason.PLAN_FAILED, message), now_s)
 
-    def wait_s(self, gang: GangState) -> float:
+    def backoff_s(self, gang: GangState) -> float:
         """Return how long a gang that failed waits before it is tried again.
 
         One whose pods did not come twice in turn waits as long as it kept its places for them, then
@@ -158,7 +160,7 @@ class StartDeadlines:
             gang.retry.excluded_nodes or gang.retry.pods_per_node_max
         ):
             return
-        soon_s = now_s + self.wait_s(gang)
+        soon_s = now_s + self.backoff_s(gang)
         gang.retry.excluded_nodes = {
             node: min(until_s, soon_s) for node, until_s in gang.retry.excluded_nodes.items()
         }

@@ -26,20 +26,20 @@ class EquivalenceClass:
     `when` counts plans.
     """
 
-    told: Refusal | None = None
-    when: int = 0
+    refusal: Refusal | None = None
+    plan_count: int = 0
     _gangs: list[PendingGang] = field(default_factory=list)
     _view: EquivalenceClassView | None = None
 
     def __len__(self) -> int:
         return len(self._gangs)
 
-    def join(self, waiting: PendingGang) -> None:
+    def add(self, waiting: PendingGang) -> None:
         """Take a gang in, by its age."""
         insort(self._gangs, waiting, key=_age)
         self._view = None
 
-    def leave(self, waiting: PendingGang) -> None:
+    def remove(self, waiting: PendingGang) -> None:
         """Let a gang go that is in the line."""
         del self._gangs[bisect_left(self._gangs, _age(waiting), key=_age)]
         self._view = None
@@ -56,7 +56,7 @@ class EquivalenceClasses:
     """The lines by shape and priority, and who stands where."""
 
     def __init__(self) -> None:
-        self.kinds: dict[tuple[int, int], EquivalenceClass] = {}
+        self.classes: dict[tuple[int, int], EquivalenceClass] = {}
         self._members: dict[GangId, PendingGang] = {}
 
     def __contains__(self, gang: GangId) -> bool:
@@ -65,31 +65,31 @@ class EquivalenceClasses:
     def __len__(self) -> int:
         return len(self._members)
 
-    def join(self, waiting: PendingGang) -> bool:
+    def add(self, waiting: PendingGang) -> bool:
         """Put a gang in line, in place of what it asked for before; tell if it was not there."""
         known = self._members.get(waiting.gang.id)
         if known is waiting:
             return False
         if known is not None:
-            self.leave(waiting.gang.id)
+            self.remove(waiting.gang.id)
         self._members[waiting.gang.id] = waiting
-        self.kinds.setdefault(waiting.alike, EquivalenceClass()).join(waiting)
+        self.classes.setdefault(waiting.alike, EquivalenceClass()).add(waiting)
         return True
 
-    def leave(self, gang: GangId) -> None:
+    def remove(self, gang: GangId) -> None:
         """Take a gang out of its line, if it is in one."""
         waiting = self._members.pop(gang, None)
         if waiting is None:
             return
-        line = self.kinds[waiting.alike]
-        line.leave(waiting)
+        line = self.classes[waiting.alike]
+        line.remove(waiting)
         if not line:
-            del self.kinds[waiting.alike]
+            del self.classes[waiting.alike]
 
-    def dissolve(self) -> list[GangId]:
+    def clear(self) -> list[GangId]:
         """Take everybody out; return who it was."""
         gangs = list(self._members)
-        self.kinds.clear()
+        self.classes.clear()
         self._members.clear()
         return gangs
 
@@ -102,30 +102,30 @@ class EquivalenceClasses:
     ) -> tuple[EquivalenceClassView, ...]:
         """Return lines as planners see them: those of some kinds, or all."""
         if kinds is None:
-            return tuple(line.view() for line in self.kinds.values())
-        return tuple(self.kinds[kind].view() for kind in kinds if kind in self.kinds)
+            return tuple(line.view() for line in self.classes.values())
+        return tuple(self.classes[kind].view() for kind in kinds if kind in self.classes)
 
     def queue(self, kind: tuple[int, int]) -> str:
         """Return the queue of a line, "" where there is no such line."""
-        line = self.kinds.get(kind)
+        line = self.classes.get(kind)
         return line.view().gangs[0].gang.queue if line else ""
 
-    def tell(self, alike: tuple[int, int], refusal: Refusal, when: int) -> None:
+    def record_refusal(self, alike: tuple[int, int], refusal: Refusal, when: int) -> None:
         """Take note of what all gangs of a line were told."""
-        line = self.kinds.get(alike)
+        line = self.classes.get(alike)
         if line is not None:
-            line.told, line.when = refusal, when
+            line.refusal, line.plan_count = refusal, when
 
-    def says(self, gang: GangId, refusal: Refusal) -> bool:
+    def has_refusal(self, gang: GangId, refusal: Refusal) -> bool:
         """Tell whether this very refusal is what a gang's line was told."""
         waiting = self._members.get(gang)
-        line = self.kinds[waiting.alike] if waiting is not None else None
-        return line is not None and line.told is refusal
+        line = self.classes[waiting.alike] if waiting is not None else None
+        return line is not None and line.refusal is refusal
 
-    def told(self, gang: GangId) -> tuple[int, Refusal] | None:
+    def refusal_of(self, gang: GangId) -> tuple[int, Refusal] | None:
         """Return what a gang was told with its line, word by word, and when."""
         waiting = self._members.get(gang)
-        line = self.kinds[waiting.alike] if waiting is not None else None
-        if line is None or line.told is None:
+        line = self.classes[waiting.alike] if waiting is not None else None
+        if line is None or line.refusal is None:
             return None
-        return line.when, line.told
+        return line.plan_count, line.refusal

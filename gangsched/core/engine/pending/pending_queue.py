@@ -26,8 +26,8 @@ class PendingQueue:
     """
 
     def __init__(self, gangs: Mapping[GangId, GangState], freed: FreedGeneration) -> None:
-        self._lines = EquivalenceClasses()
-        self.refusals = RefusalLog(self._lines)
+        self._classes = EquivalenceClasses()
+        self.refusals = RefusalLog(self._classes)
         self.number = 0
         self._freed = freed
         self._freed_known = 0
@@ -37,110 +37,110 @@ class PendingQueue:
         self._changed_at: int | None = None
         self._gangs = gangs
         # Ordered sets (dicts without values): iterating a real set would depend on the hash seed.
-        self._fresh: dict[GangId, None] = {}
-        self._alone: dict[GangId, None] = {}
-        self._joined: dict[tuple[int, int], int] = {}
-        self._patrol: list[GangId] = []
-        self._patrol_s = 0.0
-        self._learnt: dict[str, bool] = {}
+        self._unclassified: dict[GangId, None] = {}
+        self._individual: dict[GangId, None] = {}
+        self._joined_at: dict[tuple[int, int], int] = {}
+        self._to_check: list[GangId] = []
+        self._check_s = 0.0
+        self._relearned_users: dict[str, bool] = {}
 
     @property
-    def room_grew(self) -> bool:
+    def capacity_freed(self) -> bool:
         """Tell whether room came free that no accepted plan knew of."""
         return self._grew_at is not None or self._freed.value != self._freed_known
 
     # -- who is to be planned -----------------------------------------------------------------
 
-    def want(self, gang: GangId) -> None:
+    def add(self, gang: GangId) -> None:
         """Have a gang planned: something about it changed."""
-        self._leave(gang)
-        self._fresh[gang] = None
+        self._drop(gang)
+        self._unclassified[gang] = None
 
-    def pause(self, gang: GangId) -> None:
+    def remove(self, gang: GangId) -> None:
         """Do not plan a gang until it is wanted again."""
-        self._leave(gang)
+        self._drop(gang)
 
-    def again(self) -> None:
+    def retry_all(self) -> None:
         """Have all gangs planned again that wait."""
-        if self._lines or self._alone:
+        if self._classes or self._individual:
             self._freed.advance()
 
-    def relearn(self) -> None:
+    def requeue_relearned(self) -> None:
         """Have gangs planned anew whose run time is guessed from others that have ended."""
-        for line in self._lines.views() if self._learnt else ():
+        for line in self._classes.views() if self._relearned_users else ():
             user = line.gangs[0].gang.user
-            if user in self._learnt:
+            if user in self._relearned_users:
                 for one in line.gangs:
-                    if one.gang.expected_runtime_s is None or self._learnt[user]:
-                        self.want(one.gang.id)
-        self._learnt.clear()
+                    if one.gang.expected_runtime_s is None or self._relearned_users[user]:
+                        self.add(one.gang.id)
+        self._relearned_users.clear()
 
-    def anew(self) -> None:
+    def rebuild(self) -> None:
         """Have every gang planned by itself: what all of them are worth has changed."""
-        for gang in self._lines.dissolve():
-            self._fresh[gang] = None
+        for gang in self._classes.clear():
+            self._unclassified[gang] = None
         self._freed.advance()
 
-    def learnt(self, user: str, *, declared: bool) -> None:
+    def runtimes_learned(self, user: str, *, declared: bool) -> None:
         """Take note that there is more to guess run times of a user's gangs from.
 
         With `declared`, also those that the user says.
         """
-        self._learnt[user] = declared
+        self._relearned_users[user] = declared
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang."""
-        self._leave(gang)
-        self.refusals.unsay(gang)
+        self._drop(gang)
+        self.refusals.clear(gang)
 
-    def _leave(self, gang: GangId) -> None:
-        self._fresh.pop(gang, None)
-        self._alone.pop(gang, None)
-        self._lines.leave(gang)
+    def _drop(self, gang: GangId) -> None:
+        self._unclassified.pop(gang, None)
+        self._individual.pop(gang, None)
+        self._classes.remove(gang)
 
-    def waits(self) -> bool:
+    def has_pending_gangs(self) -> bool:
         """Tell whether any gang waits."""
-        return bool(self._fresh or self._alone or self._lines)
+        return bool(self._unclassified or self._individual or self._classes)
 
-    def any(self) -> bool:
+    def has_pending_work(self) -> bool:
         """Tell whether there is a gang to plan now."""
-        if self.room_grew and (self._lines or self._alone):
+        if self.capacity_freed and (self._classes or self._individual):
             return True
-        if any(alike in self._lines.kinds for alike in self._joined):
+        if any(alike in self._classes.classes for alike in self._joined_at):
             return True
-        while self._fresh:
-            first = next(iter(self._fresh))
+        while self._unclassified:
+            first = next(iter(self._unclassified))
             gang = self._gangs.get(first)
             if gang is not None and gang.is_plannable():
                 return True
-            del self._fresh[first]
+            del self._unclassified[first]
         return False
 
-    def fresh(self) -> list[GangState]:
+    def take_unclassified(self) -> list[GangState]:
         """Return the gangs that have to join a line."""
-        gangs = [self._gangs.get(gang) for gang in self._fresh]
-        if self._fresh:
+        gangs = [self._gangs.get(gang) for gang in self._unclassified]
+        if self._unclassified:
             self._changed_at = self.number
-        self._fresh.clear()
+        self._unclassified.clear()
         return [gang for gang in gangs if gang is not None and gang.is_plannable()]
 
-    def newcomers(self) -> list[GangId]:
+    def unclassified(self) -> list[GangId]:
         """Return who has to join a line; they stay so until they are planned."""
-        return list(self._fresh)
+        return list(self._unclassified)
 
-    def join(self, waiting: PendingGang, *, alone: bool = False) -> None:
+    def classify(self, waiting: PendingGang, *, alone: bool = False) -> None:
         """Let a gang wait in line, or `alone` if something is kept for it."""
         gang = waiting.gang.id
-        self._fresh.pop(gang, None)
+        self._unclassified.pop(gang, None)
         if alone:
-            self._lines.leave(gang)
-            self._alone[gang] = None
+            self._classes.remove(gang)
+            self._individual[gang] = None
             return
-        self._alone.pop(gang, None)
-        if self._lines.join(waiting):
-            self._joined[waiting.alike] = self.number
+        self._individual.pop(gang, None)
+        if self._classes.add(waiting):
+            self._joined_at[waiting.alike] = self.number
 
-    def due(
+    def heads(
         self, strict: Collection[str] = ()
     ) -> tuple[list[GangState], tuple[EquivalenceClassView, ...]]:
         """Return whom to plan now: those with something kept for them, and lines.
@@ -148,13 +148,15 @@ class PendingQueue:
         Whoever plans anybody must know of the former, and in `strict` queues of all who are there:
         nobody passes them by coming later.
         """
-        wanted = None if self.room_grew else dict(self._joined)
+        wanted = None if self.capacity_freed else dict(self._joined_at)
         if wanted and strict:
-            queues = {self._lines.queue(alike) for alike in wanted}.intersection(strict)
-            wanted |= {kind: 0 for kind in self._lines.kinds if self._lines.queue(kind) in queues}
-        lines = self._lines.views(wanted)
-        news = lines or self.room_grew or self._changed_at is not None
-        alone = [self._gangs.get(gang) for gang in self._alone] if news else []
+            queues = {self._classes.queue(alike) for alike in wanted}.intersection(strict)
+            wanted |= {
+                kind: 0 for kind in self._classes.classes if self._classes.queue(kind) in queues
+            }
+        lines = self._classes.views(wanted)
+        news = lines or self.capacity_freed or self._changed_at is not None
+        alone = [self._gangs.get(gang) for gang in self._individual] if news else []
         if self._freed.value != self._freed_known:
             self._freed_known, self._grew_at = self._freed.value, self.number
         self.number += 1
@@ -166,74 +168,78 @@ class PendingQueue:
             self._grew_at = None
         if self._changed_at is not None and self._changed_at < number:
             self._changed_at = None
-        for alike in [alike for alike, at in self._joined.items() if at < number]:
-            del self._joined[alike]
+        for alike in [alike for alike, at in self._joined_at.items() if at < number]:
+            del self._joined_at[alike]
 
     # -- what they were told ------------------------------------------------------------------
 
-    def say(self, gang: GangId, refusal: Refusal, now_s: float) -> bool:
+    def record_refusal(self, gang: GangId, refusal: Refusal, now_s: float) -> bool:
         """Keep a refusal; return whether its gang is to be told now: a new reason, or advice.
 
         The same reason with other numbers is told later (`untold`), and what was said with advice
         is not taken back by the same without.
         """
-        told = self.refusals.told(gang)
-        if told is not None and told.reason is refusal.reason and self._lines.says(gang, refusal):
+        told = self.refusals.last_reported(gang)
+        if (
+            told is not None
+            and told.reason is refusal.reason
+            and self._classes.has_refusal(gang, refusal)
+        ):
             return False  # it is told with its line
         known = self.refusals.get(gang)
         if known is not None and not refusal.remedies and _same(known, refusal):
             refusal = known
         own = refusal if refusal.gang == gang else replace(refusal, gang=gang)
-        self.refusals.say(gang, own)
-        told = self.refusals.told(gang)
+        self.refusals.record(gang, own)
+        told = self.refusals.last_reported(gang)
         advice = told is not None and refusal.remedies and told.remedies != refusal.remedies
         if told is not None and told.reason is refusal.reason and not advice:
             return False
-        self.refusals.tell(gang, now_s)
+        self.refusals.mark_reported(gang, now_s)
         return True
 
-    def say_line(self, alike: tuple[int, int], refusal: Refusal) -> None:
+    def record_class_refusal(self, alike: tuple[int, int], refusal: Refusal) -> None:
         """Keep what all gangs of a line were told."""
-        self._lines.tell(alike, refusal, self.refusals.plans)
+        self._classes.record_refusal(alike, refusal, self.refusals.plan_count)
 
-    def untold(self, now_s: float, patrol_s: float) -> list[GangId]:
+    def take_unreported(self, now_s: float, patrol_s: float) -> list[GangId]:
         """Return gangs that have not heard what their line was told; they are told now.
 
         Looks at some in turn, every `patrol_s`. News comes soon; other numbers for the same reason
         every `_AGAIN_S` at most and for few at once: with ten thousand waiting, every start changes
         the numbers of all.
         """
-        if now_s < self._patrol_s:
+        if now_s < self._check_s:
             return []
-        self._patrol_s = now_s + patrol_s
-        if not self._patrol:
-            self._patrol = self.refusals.everybody()[::-1]
+        self._check_s = now_s + patrol_s
+        if not self._to_check:
+            self._to_check = self.refusals.gangs()[::-1]
         due: list[GangId] = []
         again = 0
-        for _ in range(min(_LOOKED_AT, len(self._patrol))):
-            gang = self._patrol.pop()
-            change = self.refusals.changed(gang) if gang in self._gangs else ReportChange.NONE
-            if change is ReportChange.NUMBERS:
-                late = self.refusals.told_s(gang) <= now_s - _AGAIN_S
+        for _ in range(min(_LOOKED_AT, len(self._to_check))):
+            gang = self._to_check.pop()
+            change = self.refusals.report_change(gang) if gang in self._gangs else ReportChange.NONE
+            if change is ReportChange.DETAILS:
+                late = self.refusals.last_reported_s(gang) <= now_s - _AGAIN_S
                 if not late or again == _AGAIN_AT_ONCE:
                     continue
                 again += 1
             elif change is ReportChange.NONE:
                 continue
             due.append(gang)
-            self.refusals.tell(gang, now_s)
+            self.refusals.mark_reported(gang, now_s)
             if len(due) == _NEWS_AT_ONCE:
                 break
         return due
 
-    def stands(self, gang: GangId, refusal: Refusal) -> bool:
+    def is_current(self, gang: GangId, refusal: Refusal) -> bool:
         """Tell whether this is still what a gang was refused for."""
         known = self.refusals.get(gang)
         same = known is not None and known.message == refusal.message
-        waits = gang in self._lines or gang in self._alone
-        return same and waits and not self.room_grew
+        waits = gang in self._classes or gang in self._individual
+        return same and waits and not self.capacity_freed
 
-    def unadvised(
+    def take_advice_requests(
         self, limit: int, now_s: float, advice_s: float
     ) -> list[tuple[GangState, Refusal]]:
         """Return refused gangs that wait for advice, longest first; they count as advised now.
@@ -241,7 +247,7 @@ class PendingQueue:
         Advice older than `advice_s` is asked for again: the world has moved.
         """
         due: list[tuple[float, GangState]] = []
-        for gang_id in (*self._lines.members(), *self._alone):
+        for gang_id in (*self._classes.members(), *self._individual):
             gang = self._gangs.get(gang_id)
             if gang is None or not gang.is_plannable() or gang_id not in self.refusals:
                 continue

@@ -25,8 +25,8 @@ class ReportChange(Enum):
     """What a gang has not heard yet."""
 
     NONE = 0
-    NUMBERS = 1
-    NEWS = 2
+    DETAILS = 1
+    REASON = 2
 
 
 class RefusalLog(Mapping[GangId, Refusal]):
@@ -36,7 +36,7 @@ class RefusalLog(Mapping[GangId, Refusal]):
     """
 
     def __init__(self, lines: EquivalenceClasses) -> None:
-        self.plans = 0
+        self.plan_count = 0
         self._lines = lines
         self._said: dict[GangId, _Said] = {}
         self._told: dict[GangId, _Told] = {}
@@ -48,7 +48,7 @@ class RefusalLog(Mapping[GangId, Refusal]):
         return found if found.gang == gang else replace(found, gang=gang)
 
     def _latest(self, gang: GangId) -> Refusal | None:
-        own, lines = self._said.get(gang), self._lines.told(gang)
+        own, lines = self._said.get(gang), self._lines.refusal_of(gang)
         if own is None:
             return lines[1] if lines is not None else None
         if lines is None or lines[0] <= own.when:
@@ -71,47 +71,47 @@ class RefusalLog(Mapping[GangId, Refusal]):
     def reasons(self) -> dict[Reason, int]:
         """Return how many are refused for which reason."""
         found: dict[Reason, int] = {}
-        for gang in self.everybody():
+        for gang in self.gangs():
             refusal = self._latest(gang)
             if refusal is not None:
                 found[refusal.reason] = found.get(refusal.reason, 0) + 1
         return found
 
-    def everybody(self) -> list[GangId]:
+    def gangs(self) -> list[GangId]:
         """Return all who may have been told something."""
         return [*self._said, *(g for g in self._lines.members() if g not in self._said)]
 
-    def say(self, gang: GangId, refusal: Refusal) -> None:
+    def record(self, gang: GangId, refusal: Refusal) -> None:
         """Keep what a gang is refused for."""
-        self._said[gang] = _Said(self.plans, refusal)
+        self._said[gang] = _Said(self.plan_count, refusal)
 
-    def unsay(self, gang: GangId) -> None:
+    def clear(self, gang: GangId) -> None:
         """Take note that a gang is refused no more."""
         self._said.pop(gang, None)
         self._told.pop(gang, None)
 
-    def tell(self, gang: GangId, now_s: float) -> None:
+    def mark_reported(self, gang: GangId, now_s: float) -> None:
         """Take note that a gang is told why it waits."""
         self._told[gang] = _Told(now_s, self[gang])
 
-    def told(self, gang: GangId) -> Refusal | None:
+    def last_reported(self, gang: GangId) -> Refusal | None:
         """Return what a gang was told last."""
         known = self._told.get(gang)
         return known.refusal if known is not None else None
 
-    def told_s(self, gang: GangId) -> float:
+    def last_reported_s(self, gang: GangId) -> float:
         """Return when a gang was told something last."""
         known = self._told.get(gang)
         return known.at_s if known is not None else float("-inf")
 
-    def changed(self, gang: GangId) -> ReportChange:
+    def report_change(self, gang: GangId) -> ReportChange:
         """Tell what a gang has not heard yet."""
         told, now = self._told.get(gang), self._latest(gang)
         if now is None:
             return ReportChange.NONE
         if told is None or now.reason is not told.refusal.reason:
-            return ReportChange.NEWS
-        return ReportChange.NONE if _same(now, told.refusal) else ReportChange.NUMBERS
+            return ReportChange.REASON
+        return ReportChange.NONE if _same(now, told.refusal) else ReportChange.DETAILS
 
 
 def _same(one: Refusal, other: Refusal) -> bool:

@@ -149,7 +149,7 @@ def _time(text: str, where: str) -> float:
         raise DecodeError(f"{where}: {shown(text)} is no RFC 3339 time") from error
 
 
-def gpu_time(group: GroupObject) -> list[f.GpuTimeSeen]:
+def gpu_time(group: GroupObject) -> list[f.UsageRestored]:
     """Return what an earlier process wrote down of a queue's GPU time."""
     try:
         status = QueueStatus.model_validate(group.status)
@@ -165,7 +165,7 @@ def gpu_time(group: GroupObject) -> list[f.GpuTimeSeen]:
             found.setdefault(one.user, []).append(spent)
     name = group.metadata.name
     return [
-        f.GpuTimeSeen(name, user, at_s, amount, tuple(found.get(user, ())))
+        f.UsageRestored(name, user, at_s, amount, tuple(found.get(user, ())))
         for user, amount in decayed.items()
     ]
 
