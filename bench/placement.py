@@ -282,7 +282,7 @@ def facts() -> dict[str, float]:
             engine.observe(NodeSeen(known), 0.0)
     kinds = [PodNeeds((("cpu", 1000 * n), (GPU, n))) for n in (1, 2, 4, 8)]
     for needs in kinds:
-        engine.cluster.capacity(needs)
+        engine.view.cluster.capacity(needs)
     rng = random.Random(3)
     took: list[float] = []
     for index in range(5000):
@@ -293,7 +293,7 @@ def facts() -> dict[str, float]:
         took.append((time.perf_counter() - started_s) * 1e6)
     started_s = time.perf_counter()
     for needs in kinds:
-        engine.cluster.capacity(needs)
+        engine.view.cluster.capacity(needs)
     refreshed = (time.perf_counter() - started_s) * 1e6 / 5000 / len(kinds)
     return {
         "fact_p50_us": percentile(took, 0.5),

@@ -53,7 +53,7 @@ def times(count: int, placer: object, sizes: tuple[int, ...], rounds: int) -> li
         gang = Gang(GangId(f"b/g{index}"), size, (Role("worker", size, size, needs),))
         engine.observe(GangSeen(gang), float(index))
         started_s = time.perf_counter()
-        engine.accept(make_plan(engine.snapshot(), policies, float(index)), float(index))
+        engine.accept(make_plan(engine.begin_cycle(), policies, float(index)), float(index))
         found.append((time.perf_counter() - started_s) * 1000)
         engine.observe(GangGone(gang.id), float(index))
     return sorted(found)

@@ -229,7 +229,7 @@ class Busy:
         """Return the milliseconds of one cycle, from snapshot to acceptance, and its placements."""
         gc.collect()
         begin_s = time.perf_counter()
-        plan = make_plan(self.engine.snapshot(now_s=self.now_s), POLICIES, self.now_s)
+        plan = make_plan(self.engine.begin_cycle(now_s=self.now_s), POLICIES, self.now_s)
         orders = self.engine.accept(plan, self.now_s)
         spent_ms = (time.perf_counter() - begin_s) * 1000
         for order in orders:  # evicted pods are gone before the next cycle
@@ -279,7 +279,7 @@ def victims(nodes: int, rounds: int) -> dict[str, float]:
         lender = busy.rng.choice(busy.queues[10:])
         gang = busy.comes(f"high-{index}", pods, gpus, busy.rng.choice((0, 10)), lender)
         begin_s = time.perf_counter()
-        plan = make_plan(busy.engine.snapshot(now_s=busy.now_s), POLICIES, busy.now_s)
+        plan = make_plan(busy.engine.begin_cycle(now_s=busy.now_s), POLICIES, busy.now_s)
         times_ms.append((time.perf_counter() - begin_s) * 1000)
         helped += sum(bool(planned.placement.evicts) for planned in plan.placements)
         busy.engine.observe(GangGone(gang), busy.now_s)

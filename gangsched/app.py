@@ -13,7 +13,9 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gangsched.config import ConfigError, SchedulerConfig
-from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.limits import Limits
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.quota.ledger import Ledger
 from gangsched.extender.server import ExtenderBinder, serve
 from gangsched.kube.actuation.pod_binding import DirectBinder, MakeBinder
@@ -32,7 +34,7 @@ from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, store_no_kinds
 from gangsched.plugins import load_policies
 from gangsched.recording.audit_log import AuditLog
-from gangsched.recording.journal import Journal, JournalledEngine
+from gangsched.recording.journal import Journal, RecordingEngine
 
 log = logging.getLogger(__name__)
 
@@ -160,11 +162,13 @@ def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
     return Leadership(Election(client, config.lease, timing))
 
 
-def _engine(config: SchedulerConfig, stack: AsyncExitStack) -> Callable[[Limits, Ledger], Engine]:
+def _engine(
+    config: SchedulerConfig, stack: AsyncExitStack
+) -> Callable[[Limits, Ledger], SchedulingEngine]:
     if config.journal is None:
         return Engine
     file = _appended("journal", config.journal, stack)
-    return partial(JournalledEngine, journal=Journal(file))
+    return lambda limits, ledger: RecordingEngine(Engine(limits, ledger), Journal(file))
 
 
 def _audit_log(config: SchedulerConfig, stack: AsyncExitStack) -> AuditLog | None:

@@ -112,3 +112,60 @@ def test_contracts_are_read():
     assert all(ranks)
     assert len(graphs()[1]) >= len(HIDDEN)
     assert _rank(layers()[1], "gangsched.kube.service")
+
+
+ENGINE = "gangsched.core.engine"
+OF_THE_ENGINE = frozenset(
+    {
+        f"{ENGINE}.engine",
+        f"{ENGINE}.scheduling_engine",
+        f"{ENGINE}.view",
+        f"{ENGINE}.limits",
+        f"{ENGINE}.gangs.gang",
+        f"{ENGINE}.gangs.incomplete",
+        f"{ENGINE}.gangs.late_pods",
+        f"{ENGINE}.gangs.member",
+        f"{ENGINE}.gangs.pod_templates",
+        f"{ENGINE}.gangs.running_views",
+    }
+)
+"""What drivers, commands and the simulator may import of the engine. The list only shrinks."""
+
+
+def _outside() -> dict[str, Path]:
+    return {name: path for name, path in modules().items() if not name.startswith(ENGINE)}
+
+
+def test_nobody_imports_a_part_of_the_engine():
+    running, typed = graphs()
+    pairs = {(name, other) for name in _outside() for other in running[name]} | typed
+    parts = {
+        f"{name} imports {other}"
+        for name, other in pairs
+        if other.startswith(f"{ENGINE}.") and not name.startswith(ENGINE)
+        if other not in OF_THE_ENGINE
+    }
+    assert not parts, "ask the view of an engine"
+
+
+def test_nobody_reads_the_parts_of_an_engine():
+    """What can be asked of an engine is in its view; its parts are for tests of the core."""
+    reads = {
+        f"{name}, line {node.lineno}"
+        for name, path in _outside().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and node.attr == "parts"
+        if ast.unparse(node.value).endswith("engine")
+    }
+    assert not reads, "ask the view of an engine"
+
+
+def test_no_class_inherits_the_engine():
+    heirs = {
+        f"{name}.{node.name}"
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+        if any(ast.unparse(base).split(".")[-1] == "Engine" for base in node.bases)
+    }
+    assert not heirs, "wrap it: see SchedulingEngine"

@@ -9,14 +9,14 @@ from rich.console import Console
 from gangsched.cli.cluster.view import read_scheduler
 from gangsched.cli.output.printing import new_table, print_sentence, print_table
 from gangsched.config import ConfigError, SchedulerConfig
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
 from gangsched.core.planning.planner import make_plan, starts
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Defragmenter
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.snapshot import Snapshot
 from gangsched.kube.background import disruption_budgets
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
@@ -46,30 +46,32 @@ async def plan_moves(
     """
     async with KubeClient(access) as client:
         scheduler = await read_scheduler(client, config, policies)
-        protected = await disruption_budgets.protected(client, scheduler.engine)
+        protected = await disruption_budgets.protected(client, scheduler.engine.view)
     engine = scheduler.engine
     budget = Budget(config.defragment_gpu_s, config.defragment_gangs)
     now_s = time.time()
-    snapshot = engine.snapshot(now_s, who=Asked.ALL)
+    snapshot = engine.view.snapshot_all(now_s)
 
     def would_start(pending: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
         return starts(pending, snapshot, policies, now_s if at_s is None else at_s)
 
     defragmenter = Defragmenter(snapshot, policies.placer, now_s, budget, protected, would_start)
     if request.gang:
-        state = engine.gangs.get(GangId(request.gang))
+        state = engine.view.gangs.get(GangId(request.gang))
         if state is None or not state.is_plannable():
-            pending = ", ".join(g.id for g in engine.gangs.values() if g.is_plannable()) or "none"
+            pending = (
+                ", ".join(g.id for g in engine.view.gangs.values() if g.is_plannable()) or "none"
+            )
             raise ConfigError(
                 f"--gang: {request.gang!r} is not pending; these gangs are: {pending}"
             )
         without_moves = _check_free_capacity(engine, policies, request)
-        return without_moves or defragmenter.make_room(engine.pending(state.id))
+        return without_moves or defragmenter.make_room(engine.view.pending(state.id))
     return defragmenter.free_domain(request.topology, _level(engine, request))
 
 
 def _check_free_capacity(
-    engine: Engine, policies: Policies, request: DefragRequest
+    engine: SchedulingEngine, policies: Policies, request: DefragRequest
 ) -> Defragmentation | None:
     """Return an empty set of moves if the gang starts without moves, or None if it needs some.
 
@@ -78,7 +80,7 @@ def _check_free_capacity(
 
     """
     now_s = time.time()
-    plan = make_plan(engine.snapshot(now_s, who=Asked.ALL), policies, now_s)
+    plan = make_plan(engine.view.snapshot_all(now_s), policies, now_s)
     for planned in plan.placements:
         if planned.gang == request.gang:
             return Defragmentation((), placement=planned.placement)
@@ -92,10 +94,10 @@ def _check_free_capacity(
     )
 
 
-def _level(engine: Engine, request: DefragRequest) -> int:
-    tree = engine.cluster.tree(request.topology)
-    if tree is None and not engine.cluster.trees:
-        nodes = (node for node in engine.cluster.nodes if node is not None)
+def _level(engine: SchedulingEngine, request: DefragRequest) -> int:
+    tree = engine.view.cluster.tree(request.topology)
+    if tree is None and not engine.view.cluster.trees:
+        nodes = (node for node in engine.view.cluster.nodes if node is not None)
         labels = {key for node in nodes for key in node.labels if request.level in key}
         similar = ", ".join(sorted(labels)[:_LABELS_MAX])
         have = f"; nodes have the label {similar}" if similar else ""
@@ -104,7 +106,7 @@ def _level(engine: Engine, request: DefragRequest) -> int:
             f"that names such labels of the nodes (manifests/topologies has examples)"
         )
     if tree is None:
-        existing = ", ".join(engine.cluster.trees) or "none"
+        existing = ", ".join(engine.view.cluster.trees) or "none"
         raise ConfigError(f"--topology: {request.topology!r} does not exist; there are: {existing}")
     level = tree.topology.index(request.level)
     if level is None or level >= len(tree.codes):

@@ -184,8 +184,8 @@ def snapshot(
     write_facts(out, cluster, Pseudonyms() if hide_names else None)
     engine = cluster.engine
     typer.echo(
-        f"{out}: {len(engine.cluster.rows)} nodes, {len(engine.queues)} queues, "
-        f"{len(engine.gangs)} gangs"
+        f"{out}: {len(engine.view.cluster.rows)} nodes, {len(engine.view.queues)} queues, "
+        f"{len(engine.view.gangs)} gangs"
     )
 
 

@@ -30,7 +30,7 @@ from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.planning.forecast import Prediction, in_queue_order
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.quota.queue_tree import number
-from gangsched.core.snapshot import Asked, BackfillReservation
+from gangsched.core.snapshot import BackfillReservation
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Observed
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
@@ -61,12 +61,12 @@ def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) 
         ConfigError: there is no such gang, or there are several.
 
     """
-    gang = gang_named(view.engine, name)
-    state = view.engine.gangs[gang] if gang is not None else None
+    gang = gang_named(view.engine.view, name)
+    state = view.engine.view.gangs[gang] if gang is not None else None
     if gang is None or state is None:
         job = read_job(name)
         if job is None:
-            hint = suggestion(view.engine, name)
+            hint = suggestion(view.engine.view, name)
             raise ConfigError(f"gang or job {name!r} does not exist (give NAMESPACE/NAME){hint}")
         return job
     if state.spec is None:
@@ -78,7 +78,7 @@ def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) 
         "priority": state.priority(),
         "pods": {"min": state.minimum(), "bound": state.members.bound_count()},
     }
-    if view.engine.finished(state):
+    if view.engine.view.is_finished(state):
         answer["state"] = "Finished"
         answer["message"] = f"{plural(state.members.ended_count(), 'pod')} of the gang ended well."
         return answer
@@ -115,15 +115,15 @@ def _explain_pending(
     view: ClusterView, gang: GangId
 ) -> tuple[Refusal | None, BackfillReservation | None]:
     """Return the refusal of a gang with its remedies, and the gang's backfill reservation."""
-    state = view.engine.gangs[gang]
+    state = view.engine.view.gangs[gang]
     if not state.is_plannable():
-        return view.engine.refusals.get(gang) or incomplete_reason(state), None
-    snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
+        return view.engine.view.refusals.get(gang) or incomplete_reason(state), None
+    snapshot = view.engine.view.snapshot_all(view.now_s)
     plan = make_plan(snapshot, view.policies, view.now_s)
     reservation = next((item for item in plan.reserved if item.gang == gang), None)
     for pending, refusal in plan.refusals:
         if pending.gang.id == gang:
-            fresh = view.engine.snapshot(view.now_s, who=Asked.ALL)
+            fresh = view.engine.view.snapshot_all(view.now_s)
             advisor = Advisor(view.policies, view.now_s, view.budget, view.protected)
             return advisor.advise(pending, refusal, fresh)[0], reservation
     return None, reservation
@@ -152,10 +152,10 @@ def _start_data(
 
 def _predecessor_data(gang: GangId, view: ClusterView) -> Data:
     """Return a gang that has to end before another starts; if it runs, with its expected end."""
-    state = view.engine.gangs.get(gang)
+    state = view.engine.view.gangs.get(gang)
     if state is None or state.spec is None or state.state is not State.PLACED:
         return {"gang": gang}
-    queue = view.engine.ledger.usage.tree.queues.get(state.spec.queue)
+    queue = view.engine.view.ledger.usage.tree.queues.get(state.spec.queue)
     estimate = view.engine.history.estimate(state.spec, queue)
     end = expected_end(estimate, running_view(state).started_s, view.now_s)
     return {"gang": gang, "expectedEnd": end}
@@ -167,11 +167,10 @@ def _predecessor_data(gang: GangId, view: ClusterView) -> Data:
 def queues(view: ClusterView) -> list[Data]:
     """Return every queue with its nominal quota, usage and borrowed quota."""
     engine = view.engine
-    usage = engine.ledger.usage
-    usage.capacity = engine.capacity()
-    counts = pending_and_admitted(engine)
+    usage = engine.view.ledger.usage
+    counts = pending_and_admitted(engine.view)
     rows = []
-    for name in engine.ledger.usage.tree.top_down():
+    for name in engine.view.ledger.usage.tree.top_down():
         pending, admitted, _ = counts.get(name, (0, 0, []))
         row: Data = {"queue": name, "pending": pending, "admitted": admitted}
         if name in usage.tree:
@@ -209,13 +208,13 @@ def queue(view: ClusterView, name: str) -> list[Data]:
         ConfigError: there is no such queue.
 
     """
-    tree = view.engine.ledger.usage.tree
+    tree = view.engine.view.ledger.usage.tree
     if name not in tree.queues:
         existing = ", ".join(sorted(tree.queues))
         raise ConfigError(f"queue {name!r} does not exist; the queues are: {existing}")
-    snapshot = view.engine.snapshot(view.now_s, who=Asked.ALL)
+    snapshot = view.engine.view.snapshot_all(view.now_s)
     predictions = view.predictions()
-    plan = make_plan(view.engine.snapshot(view.now_s, who=Asked.ALL), view.policies, view.now_s)
+    plan = make_plan(view.engine.view.snapshot_all(view.now_s), view.policies, view.now_s)
     refusals = {pending.gang.id: refusal for pending, refusal in plan.refusals}
     reservations = {reservation.gang: reservation for reservation in plan.reserved}
     rows: list[Data] = []
@@ -250,7 +249,7 @@ def when(view: ClusterView, path: Path, namespace: str) -> Data:
 
     """
     gang, exists = _add_gang(view, path, namespace)
-    state = view.engine.gangs.get(gang)
+    state = view.engine.view.gangs.get(gang)
     before = view.predictions() if state is None else {}
     if state is None or state.spec is None:
         raise ConfigError(f"{path}: the file has no gang that can be planned")
@@ -301,8 +300,10 @@ def _add_gang(view: ClusterView, path: Path, namespace: str) -> tuple[GangId, Ga
             )
         except DecodeError as error:
             raise ConfigError(f"{path}: {error}") from error
-        declared = [name for name, state in view.engine.gangs.items() if state.spec is not None]
-        exists = view.engine.gangs[gang.id] if gang.id in declared else None
+        declared = [
+            name for name, state in view.engine.view.gangs.items() if state.spec is not None
+        ]
+        exists = view.engine.view.gangs[gang.id] if gang.id in declared else None
         while gang.id in declared:
             gang = replace(gang, id=GangId(f"{gang.id}-further"))
         view.engine.observe(f.GangSeen(gang), view.now_s)
@@ -354,7 +355,9 @@ def what_if(
         rows.append(
             {
                 "gang": gang,
-                "queue": (view.engine.gangs[gang].spec or changed.engine.gangs[gang].spec).queue,  # type: ignore[union-attr]
+                "queue": (
+                    view.engine.view.gangs[gang].spec or changed.engine.view.gangs[gang].spec
+                ).queue,  # type: ignore[union-attr]
                 "now": rfc3339(old.start_s) if old.start_s is not None else None,
                 "then": rfc3339(new.start_s) if new is not None and new.start_s else None,
                 "gained_s": round(old.start_s - new.start_s)

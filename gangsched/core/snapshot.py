@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from gangsched.core.cluster.gpu_sharing import Devices
@@ -100,14 +99,6 @@ class QueueRules:
     namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     uncreated: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     protected: frozenset[GangId] = frozenset()
-
-
-class Asked(Enum):
-    """Which gangs a snapshot shows: those to plan now, all pending gangs, or none."""
-
-    DUE = 1
-    ALL = 2
-    NONE = 3
 
 
 @dataclass(slots=True)

@@ -149,7 +149,7 @@ class ExtenderBinder:
             return _FilterResult(
                 Error=f"{REFUSAL_PREFIX} NodeNames is missing: set nodeCacheCapable: true"
             )
-        node = self._engine.assigned_node(uid) or self._awaited(uid, pod)
+        node = self._engine.view.assigned_node(uid) or self._awaited(uid, pod)
         if node is None:
             self.mark_unschedulable(uid)
             reason = f"{REFUSAL_PREFIX} the gang of this pod is not placed yet"
@@ -168,11 +168,11 @@ class ExtenderBinder:
         kube-scheduler often hears of such a pod first, since it has no gate. It is at the barrier
         only when it was seen, and is what was planned.
         """
-        if self._engine.pod(uid) is not None:
+        if self._engine.view.pod(uid) is not None:
             return None
         group = (pod.labels or {}).get(names.POD_GROUP_LABEL, "")
         gang, name = f"{pod.namespace}/{group}", f"{pod.namespace}/{pod.name}"
-        node = self._engine.node_of_expected_pod(GangId(gang), PodName(name))
+        node = self._engine.view.node_of_expected_pod(GangId(gang), PodName(name))
         if node is not None:
             self._unseen.setdefault(uid, asyncio.Event())
         return node
@@ -194,7 +194,7 @@ class ExtenderBinder:
                 async with asyncio.timeout(_SEEN_S):
                     await seen.wait()
             self._unseen.pop(uid, None)
-        if not self._acts() or self._engine.assigned_node(uid) != node:
+        if not self._acts() or self._engine.view.assigned_node(uid) != node:
             return f"{REFUSAL_PREFIX} {node} is not reserved for this pod"
         held = asyncio.get_running_loop().create_future()
         self._held.setdefault(uid, []).append(held)

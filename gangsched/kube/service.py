@@ -13,7 +13,9 @@ from functools import partial
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.limits import Limits
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.queues import GpuWeights
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
@@ -97,13 +99,14 @@ class Scheduler:
         policies: Policies,
         metrics: Metrics,
         *,
-        make_engine: Callable[[Limits, Ledger], Engine] = Engine,
+        make_engine: Callable[[Limits, Ledger], SchedulingEngine] = Engine,
         make_binder: MakeBinder = ReadOnlyBinder,
         volumes: Volumes | None = None,
         leads: Callable[[], bool] = lambda: True,
         audit_log: AuditLog | None = None,
         now_s: Callable[[], float] | None = None,
         read_only: bool = False,
+        on_fact: Callable[[f.Fact], None] = lambda _: None,
         dispatch: Dispatch | None = None,
     ) -> None:
         """With `read_only`, carry no order out; with `dispatch`, by that instead of API calls."""
@@ -128,6 +131,7 @@ class Scheduler:
             dispatch=_ignore if read_only else dispatch,
             audit_log=None if read_only else audit_log,
             now_s=self.now_s,
+            on_fact=on_fact,
             on_orders=self._wake.set,
         )
         self.pods, self.binder = self.driver.dispatcher.pods, self.driver.dispatcher.binder
@@ -162,8 +166,8 @@ class Scheduler:
 
     def _make_writers(self) -> None:
         client, named = self._client, self._config.name_others
-        self.redaction = Redaction(self.engine, self.cluster.namespaces, named=named)
-        counts = partial(pod_counts, self.engine)
+        self.redaction = Redaction(self.engine.view, self.cluster.namespaces, named=named)
+        counts = partial(pod_counts, self.engine.view)
         self.status = PodGroupStatusWriter(client, counts, self.redaction.redact)
         self.queue_status = QueueStatusWriter(client, self.now_s, name_gangs=named)
         self.topology_status = TopologyStatusWriter(client)
@@ -188,7 +192,7 @@ class Scheduler:
     def _make_informers(self) -> Informers:
         context = GangContext(
             self.driver,
-            self.engine,
+            self.engine.view,
             self.status,
             self.cluster,
             PlannedPodLimit(self._config.planned_pods_max),
@@ -218,7 +222,7 @@ class Scheduler:
         interval_s = self._config.history_interval_s
         return {
             "history": partial(self.history.run, self.engine.history, interval_s),
-            "what gangs have been through": partial(self.past.run, self.engine),
+            "what gangs have been through": partial(self.past.run, self.engine.view),
             "whether users are known": self.users.run,
             "the names that are served": lambda: self.served.run(self.cluster.names),
         }
@@ -237,7 +241,7 @@ class Scheduler:
             if not self.read_only:
                 await self.quarantine.save()
                 if self._leads():
-                    await self.past.save(self.engine)
+                    await self.past.save(self.engine.view)
 
     async def _run(self, lead: Lead) -> None:
         async with asyncio.TaskGroup() as group:
@@ -248,7 +252,7 @@ class Scheduler:
             group.create_task(supervise("the status of groups", self.status.run))
             await asyncio.sleep(self._config.settle_s)
             self.ready.set()
-            log.info("scheduling %d nodes", len(self.engine.cluster.rows))
+            log.info("scheduling %d nodes", len(self.engine.view.cluster.rows))
             for loop in (self._planning_loop(), self._tick_loop(), self._audit_loop()):
                 group.create_task(loop)
             for name, work in self.background.tasks().items():
@@ -279,7 +283,7 @@ class Scheduler:
             starts = self._config.starts_waiting - self.pods.waiting
             if not self.engine.has_pending_work() or starts <= 0:
                 continue  # the next tick looks again
-            snapshot = self.thinking.snapshot(starts=starts)
+            snapshot = self.thinking.begin_cycle(starts)
             work = partial(make_plan, snapshot, self.policies, self.now_s())
             started_s = time.monotonic()
             try:
@@ -313,7 +317,7 @@ class Scheduler:
 
     def refresh_metrics(self) -> None:
         """Bring the gauges up to date, before they are read."""
-        refresh(self.metrics, self.engine)
+        refresh(self.metrics, self.engine.view)
         self.metrics.api_writes.set(self._client.writes)
         for kind, count in self._watches.restarts():
             self.metrics.watch_restarts.labels(kind).set(count)

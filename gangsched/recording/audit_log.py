@@ -13,7 +13,7 @@ import msgspec
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Booking, Queue
 
@@ -24,37 +24,37 @@ class AuditLog:
 
     file: IO[str]
 
-    def fact(self, engine: Engine, fact: f.Fact, at_s: float) -> None:
+    def fact(self, view: EngineView, fact: f.Fact, at_s: float) -> None:
         """Take a fact the engine is about to hear: changes of queues and reservations are noted."""
         match fact:
             case f.QueueSeen(queue):
-                self._seen(at_s, "Queue", engine.queues.get(queue.name), queue)
+                self._seen(at_s, "Queue", view.queues.get(queue.name), queue)
             case f.AdvanceReservationSeen(booking):
-                self._seen(at_s, "Reservation", engine.bookings.get(booking.name), booking)
-            case f.QueueGone(name) if name in engine.queues:
+                self._seen(at_s, "Reservation", view.bookings.get(booking.name), booking)
+            case f.QueueGone(name) if name in view.queues:
                 self._write(at_s, "QueueDeleted", {"name": name})
-            case f.AdvanceReservationGone(name) if name in engine.bookings:
+            case f.AdvanceReservationGone(name) if name in view.bookings:
                 self._write(at_s, "ReservationDeleted", {"name": name})
             case _:
                 pass
 
-    def order(self, engine: Engine, order: o.Order, at_s: float) -> None:
+    def order(self, view: EngineView, order: o.Order, at_s: float) -> None:
         """Take an order that is carried out: gangs that are stopped, pods that are deleted."""
         match order:
             case o.Preempt():
-                data: dict[str, Any] = _whose(engine, order.gang) | {"pods": order.pods}
-                data |= {"for": _whose(engine, order.by), "ground": order.reason}
+                data: dict[str, Any] = _whose(view, order.gang) | {"pods": order.pods}
+                data |= {"for": _whose(view, order.by), "ground": order.reason}
                 data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.is_mutual}
                 self._write(at_s, "Stopped", data)
             case o.Drain(gang_id, ground, of, lost_gpu_s):
                 what = "queue" if ground is o.DrainReason.QUEUE else "reservation"
-                data = _whose(engine, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
+                data = _whose(view, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
                 data |= {"lost_gpu_s": round(lost_gpu_s, 1), "loop": False}
                 self._write(at_s, "Stopped", data)
             case o.Evict():
-                gang = engine.gangs.get(order.gang)
+                gang = view.gangs.get(order.gang)
                 member = gang.members.get(order.name) if gang is not None else None
-                data = _whose(engine, order.gang) | {"pod": order.name, "uid": order.uid}
+                data = _whose(view, order.gang) | {"pod": order.name, "uid": order.uid}
                 data |= {
                     "node": (member.bound_node or member.assigned_node)
                     if member is not None
@@ -86,8 +86,8 @@ class AuditLog:
         self.file.flush()
 
 
-def _whose(engine: Engine, gang_id: GangId) -> dict[str, Any]:
-    gang = engine.gangs.get(gang_id)
+def _whose(view: EngineView, gang_id: GangId) -> dict[str, Any]:
+    gang = view.gangs.get(gang_id)
     spec = gang.spec if gang is not None else None
     said = {"gang": str(gang_id)}
     return said | ({"queue": spec.queue, "user": spec.user} if spec is not None else {})

@@ -16,13 +16,19 @@ from gangsched import __version__
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.limits import Limits
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
+from gangsched.core.engine.view import EngineView
+from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import GpuWeights
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.planning.planner import Plan
 from gangsched.core.quota.ledger import Ledger
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.quota.runtime_history import RuntimeHistory
+from gangsched.core.snapshot import Snapshot
 from gangsched.recording.anonymize import Pseudonyms
 
 FORMAT = "gangsched.io/journal/v1"
@@ -77,9 +83,9 @@ class Journal:
         self.file.write(msgspec.json.encode(values).decode() + "\n")
         self.file.flush()
 
-    def begin(self, engine: Engine, at_s: float, history: Any = None) -> None:
+    def begin(self, engine: SchedulingEngine, at_s: float, history: Any = None) -> None:
         """Say what an engine begins with; `history` stands in place of its run times."""
-        ledger = engine.ledger
+        ledger = engine.view.ledger
         data = {
             "format": FORMAT,
             "version": __version__,
@@ -96,42 +102,89 @@ class Journal:
         self.write("fact", at_s, name_of(type(fact)), fact)
 
 
-class JournalledEngine(Engine):
-    """The engine, which writes down what it is told and what it decides."""
+class RecordingEngine:
+    """Writes down what an engine is given and what it decides; the rest is the engine's."""
 
-    def __init__(self, limits: Limits, ledger: Ledger | None, journal: Journal) -> None:
-        super().__init__(limits, ledger)
+    def __init__(self, inner: SchedulingEngine, journal: Journal) -> None:
+        self._inner = inner
         self._journal = journal
         self._begun = False
 
+    # -- recorded -----------------------------------------------------------------------------
+
     def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
-        """Fold one fact in."""
-        if not self._begun:  # what was learnt of run times was read meanwhile
+        """Record a fact, and fold it in."""
+        if not self._begun:  # by now the driver has restored the run times
             self._begun = True
-            self._journal.begin(self, now_s)
+            self._journal.begin(self._inner, now_s)
         self._journal.fact(fact, now_s)
-        return super().observe(fact, now_s)
+        return self._inner.observe(fact, now_s)
 
     def tick(self, now_s: float) -> tuple[o.Order, ...]:
-        """Let time pass."""
+        """Record that time passed, and let it pass."""
         if self._begun:
             self._journal.write("tick", now_s)
-        return super().tick(now_s)
+        return self._inner.tick(now_s)
 
-    def snapshot(
-        self, now_s: float = 0.0, *, who: Asked = Asked.DUE, starts: int | None = None
-    ) -> Snapshot:
-        """Return a frozen view to plan on."""
-        if who is Asked.DUE:
-            self._journal.write("look", now_s, data={"starts": starts})
-        return super().snapshot(now_s, who=who, starts=starts)
+    def begin_cycle(self, now_s: float = 0.0, *, pods_max: int | None = None) -> Snapshot:
+        """Record that a cycle begins, and return its snapshot."""
+        self._journal.write("look", now_s, data={"starts": pods_max})
+        return self._inner.begin_cycle(now_s, pods_max=pods_max)
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
-        """Take a plan over; advice decides nothing and is not written."""
+        """Record the placements of a plan, and accept it; advice decides nothing."""
         if not plan.advice:
-            placed = {one.gang: one.placement for one in plan.placements}
-            self._journal.write("plan", now_s, data=placed)
-        return super().accept(plan, now_s)
+            placements = {planned.gang: planned.placement for planned in plan.placements}
+            self._journal.write("plan", now_s, data=placements)
+        return self._inner.accept(plan, now_s)
+
+    # -- passed on ----------------------------------------------------------------------------
+
+    @property
+    def view(self) -> EngineView:
+        """The state, for reading."""
+        return self._inner.view
+
+    @property
+    def history(self) -> RuntimeHistory:
+        """Run times that were observed."""
+        return self._inner.history
+
+    @property
+    def limits(self) -> Limits:
+        """How long each step in the life of a gang may take."""
+        return self._inner.limits
+
+    @limits.setter
+    def limits(self, limits: Limits) -> None:
+        self._inner.limits = limits
+
+    @property
+    def driver_checks_unmodelled(self) -> bool:
+        """Whether the driver checks what the planner does not model."""
+        return self._inner.driver_checks_unmodelled
+
+    @driver_checks_unmodelled.setter
+    def driver_checks_unmodelled(self, checks: bool) -> None:
+        self._inner.driver_checks_unmodelled = checks
+
+    def next_deadline_s(self) -> float | None:
+        """Return when `tick` has something to do next, or None."""
+        return self._inner.next_deadline_s()
+
+    def has_pending_work(self) -> bool:
+        """Return whether a plan made now may place a gang that the last plan did not."""
+        return self._inner.has_pending_work()
+
+    def take_advice_requests(
+        self, limit: int, now_s: float
+    ) -> tuple[tuple[PendingGang, Refusal], ...]:
+        """Return refused gangs that need advice; they count as advised now."""
+        return self._inner.take_advice_requests(limit, now_s)
+
+    def audit(self, now_s: float) -> dict[str, int]:
+        """Correct the usage of queues; return differences."""
+        return self._inner.audit(now_s)
 
 
 # -- reading --------------------------------------------------------------------------------------
@@ -202,7 +255,7 @@ def engine_of(entry: Entry) -> Engine:
 class RestoredEngine:
     """The engine at the end of a journal, and the moment."""
 
-    engine: Engine
+    engine: SchedulingEngine
     now_s: float
     facts: list[f.Fact] = field(default_factory=list)
 

@@ -74,7 +74,7 @@ def replay(
             case "tick":
                 engine.tick(entry.at_s)
             case "look":
-                look = engine.snapshot(entry.at_s, starts=entry.data["starts"]), entry.at_s
+                look = engine.begin_cycle(entry.at_s, pods_max=entry.data["starts"]), entry.at_s
             case "plan" if look is not None:  # where none came of it, a gang took too long, perhaps
                 plan = _plan(*look, policies)
                 done.plans += 1
@@ -114,7 +114,7 @@ def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
     planned = tuple(
         Planned(state.id, state.version, placement)
         for gang, placement in then.items()
-        if (state := engine.gangs.get(gang)) is not None
+        if (state := engine.view.gangs.get(gang)) is not None
     )
     refusals = tuple(one for one in plan.refusals if one.waiting.gang.id not in then)
     return Plan(planned, refusals, plan.lines, reserved=plan.reserved, number=plan.number)

@@ -12,7 +12,6 @@ from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Topology
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.snapshot import Asked
 from simulator.jobs import Job
 
 _CLASSES_MAX = 2000
@@ -55,7 +54,7 @@ def hopeless(
     )
     for fact in facts:
         engine.observe(fact, 0.0)
-    view = engine.snapshot(who=Asked.ALL)
+    view = engine.view.snapshot_all()
     empty = replace(view, waiting=())
     jobs_of = {equal[0].id: equal for equal in classes.values()}
     hopeless_jobs: dict[GangId, Hopeless] = {}

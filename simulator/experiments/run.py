@@ -297,7 +297,7 @@ class _Runner:
 
     def _take_sample(self) -> None:
         result, engine, now_s = self._result, self._job_run.engine, self._job_run.now_s
-        cluster = engine.cluster
+        cluster = engine.view.cluster
         present = np.array([node.name in cluster.rows for node in result.nodes])
         has = np.where(present, self._gpus, 0)
         used = np.where(present, self._meter.on_nodes(), 0.0)
@@ -360,7 +360,9 @@ class _Runner:
         back_s = self._rng.expovariate(1 / repair_s)
 
         def fail() -> None:
-            present = [node for node in nodes if node.name in self._job_run.engine.cluster.rows]
+            present = [
+                node for node in nodes if node.name in self._job_run.engine.view.cluster.rows
+            ]
             for node in present:
                 self._job_run.node_fails(node.name)
             self._job_run.at(self._job_run.now_s + back_s, lambda: back(present))

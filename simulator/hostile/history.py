@@ -31,7 +31,7 @@ async def run(history: History, evaluators: Evaluators) -> dict[str, Any]:
         for number, step in enumerate(history["steps"]):
             objects += await _do(cluster, victim, step, f"h{number}")
             await cluster.look()
-            cluster.violations += verdict.impossible(cluster.scheduler.engine)
+            cluster.violations += verdict.impossible(cluster.scheduler.engine.view)
             if cluster.violations:
                 break
         else:

@@ -17,7 +17,6 @@ from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.planning.forecast import Effort, forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
-from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import LiveAdvisor
 from gangsched.kube.informers.base import Informer
 from gangsched.kube.service import Scheduler
@@ -144,7 +143,7 @@ class TenantCluster:
         engine = self.scheduler.engine
         self.scheduler.driver.tick()
         if engine.has_pending_work():
-            snapshot = engine.snapshot(self.now_s, starts=2_000)
+            snapshot = engine.begin_cycle(self.now_s, pods_max=2_000)
             try:
                 plan = make_plan(snapshot, self._policies, self.now_s)
             except PolicyError as error:
@@ -162,7 +161,7 @@ class TenantCluster:
                 self.scheduler.driver.accept(
                     self._advisor.advise(waiting, refusal, self._advisor.on(waiting))
                 )
-        snapshot = engine.snapshot(self.now_s, who=Asked.ALL)
+        snapshot = engine.view.snapshot_all(self.now_s)
         if snapshot.waiting:
             forecast(snapshot, self._policies, self.now_s, Effort(1, 5, 50))
         self.settle()

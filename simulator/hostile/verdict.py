@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterator
 
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import NodeName
 from simulator.hostile.declared import LIMIT_NODES
 from simulator.hostile.objects import NAMESPACE, VICTIM
@@ -42,21 +42,21 @@ def beyond_limit(truth: Truth, pod: str) -> Iterator[str]:
             )
 
 
-def impossible(engine: Engine) -> Iterator[str]:
+def impossible(view: EngineView) -> Iterator[str]:
     """Yield negative amounts of used resources."""
-    used = engine.cluster.used
+    used = view.cluster.used
     if (used < 0).any():
         yield f"the usage of a node is negative: {used.min()}"
 
 
-def audit(engine: Engine, truth: Truth) -> Iterator[str]:
+def audit(view: EngineView, truth: Truth) -> Iterator[str]:
     """Yield wrong usage of queues and nodes, while no gang of the victim is starting or ending."""
     for namespace in (VICTIM, NAMESPACE):
-        charged = engine.ledger.usage.used(namespace, (GPU, ""))
+        charged = view.ledger.usage.used(namespace, (GPU, ""))
         held = truth.held(namespace, by_us=True)[_MILLI]
         if charged < held or (namespace == VICTIM and charged != held):
             yield f"queue {namespace} is charged {charged} thousandths of GPUs and holds {held}"
-    cluster = engine.cluster
+    cluster = view.cluster
     for node in NODES:
         row, real = cluster.rows[NodeName(node)], truth.used(node)
         for key in ROOM:
@@ -65,18 +65,18 @@ def audit(engine: Engine, truth: Truth) -> Iterator[str]:
                 yield f"the usage of {node} is {counted} of {key}, and its pods use {real[key]}"
 
 
-def left(engine: Engine) -> Iterator[str]:
+def left(view: EngineView) -> Iterator[str]:
     """Yield what is left in the engine after all objects of both tenants were deleted."""
-    if gangs := [str(gang) for gang in engine.gangs]:
+    if gangs := [str(gang) for gang in view.gangs]:
         yield f"gangs are left after all objects were deleted: {gangs[:3]}"
-    cluster = engine.cluster
+    cluster = view.cluster
     for node in NODES:
         row = cluster.rows[NodeName(node)]
         columns = zip(cluster.resources, cluster.used[row], strict=True)
         if taken := {name: int(amount) for name, amount in columns if amount}:
             yield f"the usage of {node} is {taken}, and it has no pods"
     for queue in (VICTIM, NAMESPACE):
-        if charged := engine.ledger.usage.used(queue, (GPU, "")):
+        if charged := view.ledger.usage.used(queue, (GPU, "")):
             yield f"queue {queue} is charged {charged}, and has no pods"
     if exclusive := list(cluster.exclusive_domains):
         yield f"domains are exclusive to deleted gangs: {exclusive[:3]}"

@@ -37,7 +37,7 @@ class Victim:
             if self._bound(name) == _PODS:
                 self.cycles_max = max(self.cycles_max, cycle)
                 engine = self.cluster.scheduler.engine
-                self.cluster.violations += verdict.audit(engine, self.cluster.truth)
+                self.cluster.violations += verdict.audit(engine.view, self.cluster.truth)
                 return
         self._complain(name, cycles)
 
@@ -64,7 +64,7 @@ class Victim:
 
     def _complain(self, name: str, cycles: int) -> None:
         engine, gang_id = self.cluster.scheduler.engine, GangId(f"{VICTIM}/{name}")
-        gang, why = engine.gangs.get(gang_id), engine.refusals.get(gang_id)
+        gang, why = engine.view.gangs.get(gang_id), engine.view.refusals.get(gang_id)
         state = f"{gang.state.value if gang else 'unknown'}: {why.message if why else 'no reason'}"
         self.cluster.violations.append(
             f"gang {name} of {VICTIM} does not run within {cycles} cycles: {state}"
@@ -90,4 +90,4 @@ def end(cluster: TenantCluster, victim: Victim) -> None:
     victim.leave()
     for _ in range(3):
         cluster.plan()
-    cluster.violations += verdict.left(cluster.scheduler.engine)
+    cluster.violations += verdict.left(cluster.scheduler.engine.view)

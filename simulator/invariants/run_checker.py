@@ -160,7 +160,7 @@ class RunChecker:
         self._changed_nodes.clear()
         self._changed_gangs.clear()
         self._changed_queues.clear()
-        if self._engine.preemption_history.mutual_count:
+        if self._engine.view.mutual_preemptions:
             raise ViolationError(f"t={now_s:.3f} gangs preempt each other in turn")
 
     def over(self, waiting: Iterable[Job], now_s: float) -> None:
@@ -268,12 +268,12 @@ class RunChecker:
 
     def _ledger(self, name: str, now_s: float) -> None:
         """Check that the ledger counts the pods that run, plus the assigned and unbound pods."""
-        ledger = self._engine.ledger.usage
+        ledger = self._engine.view.ledger.usage
         if name not in ledger.tree:
             return
         reserved = 0
         for gang in list(self._assigned):
-            state = self._engine.gangs.get(gang)
+            state = self._engine.view.gangs.get(gang)
             count = state.members.in_progress() if state is not None else 0
             if not count:
                 del self._assigned[gang]

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gangsched.core import facts as f
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import PodNeeds
 from gangsched.core.model.queues import Booking, Queue
 from gangsched.core.model.topology import Topology
-from gangsched.core.snapshot import Asked, RunningGang
+from gangsched.core.snapshot import RunningGang
 from gangsched.recording.journal import restore
 from simulator.jobs import GPU, Job, Part
 
@@ -47,13 +47,13 @@ def read_initial_state(path: Path) -> InitialState:
     """
     restored = restore(path)
     engine, now_s = restored.engine, restored.now_s
-    running = engine.running()
-    waiting = engine.snapshot(now_s, who=Asked.ALL).waiting
+    running = engine.view.running()
+    waiting = engine.view.snapshot_all(now_s).waiting
     return InitialState(
-        tuple(node for node in engine.cluster.nodes if node is not None),
-        tuple(engine.queues.values()),
-        tuple(engine.topologies.values()),
-        tuple(engine.bookings.values()),
+        tuple(node for node in engine.view.cluster.nodes if node is not None),
+        tuple(engine.view.queues.values()),
+        tuple(engine.view.topologies.values()),
+        tuple(engine.view.bookings.values()),
         (
             *(_running(gang, now_s) for gang in running),
             *(_waiting(gang, now_s) for gang in waiting if not gang.surplus and not gang.repair),
@@ -115,8 +115,8 @@ def _job(
     )
 
 
-def _others(engine: Engine, running: set[GangId]) -> Iterable[f.PodSeen]:
+def _others(engine: SchedulingEngine, running: set[GangId]) -> Iterable[f.PodSeen]:
     """Yield pods that use capacity and belong to no running gang."""
-    for pod in engine.pods():
+    for pod in engine.view.pods():
         if pod.node is not None and not pod.ended and pod.gang not in running:
             yield f.PodSeen(pod.uid, pod.name, pod.needs, node=pod.node)

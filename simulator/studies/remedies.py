@@ -25,7 +25,7 @@ from gangsched.core.placement.advice import advise
 from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter, move_remedy
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.snapshot import Snapshot
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-1g.10gb"
@@ -52,7 +52,7 @@ class Scene:
         engine = Engine(Limits())
         for fact in self.facts:
             engine.observe(fact, 0.0)
-        engine.accept(make_plan(engine.snapshot(NOW_S), policies, NOW_S), NOW_S)
+        engine.accept(make_plan(engine.begin_cycle(NOW_S), policies, NOW_S), NOW_S)
         return engine
 
 
@@ -236,11 +236,11 @@ def advised(engine: Engine, policies: Policies) -> list[RefusedGang]:
         return starts(waiting, snapshot, policies, NOW_S if at_s is None else at_s)
 
     refused = []
-    for gang, refusal in sorted(engine.refusals.items()):
-        state = engine.gangs.get(gang)
+    for gang, refusal in sorted(engine.view.refusals.items()):
+        state = engine.view.gangs.get(gang)
         if state is not None and state.is_plannable():
-            waiting = engine.pending(gang)
-            snapshot = engine.snapshot(NOW_S, who=Asked.ALL)
+            waiting = engine.view.pending(gang)
+            snapshot = engine.view.snapshot_all(NOW_S)
             explained, moves = advise(waiting, snapshot, refusal, would), None
             if refusal.reason in (Reason.NO_ROOM, Reason.TOPOLOGY):
                 moves = Defragmenter(snapshot, policies.placer, NOW_S, starts=would).make_room(
@@ -277,7 +277,7 @@ def works(scene: Scene, policies: Policies, refused: RefusedGang, remedy: Remedy
         engine.observe(f.NodeSeen(larger), NOW_S)
     else:
         engine.observe(f.GangSeen(_changed(scene.waiting[gang], refused.waiting, remedy)), NOW_S)
-    plan = make_plan(engine.snapshot(at_s), policies, at_s)
+    plan = make_plan(engine.begin_cycle(at_s), policies, at_s)
     return any(planned.gang == gang for planned in plan.placements)
 
 
@@ -290,7 +290,7 @@ def _moved(scene: Scene, policies: Policies, refused: RefusedGang, moves: Defrag
         (pod,) = _pods(scene.play(policies), move.gang)
         (node,) = move.target
         engine.observe(replace(pod, uid=PodUid(f"{pod.uid}b"), node=node), NOW_S)
-    plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
+    plan = make_plan(engine.begin_cycle(NOW_S), policies, NOW_S)
     return any(planned.gang == refused.waiting.gang.id for planned in plan.placements)
 
 
@@ -309,14 +309,14 @@ def _moves(
     for pod in pods:
         fresh = replace(pod, uid=PodUid(f"{pod.uid}b"), node=None, started_s=0.0)
         engine.observe(fresh, NOW_S)
-    plan = make_plan(engine.snapshot(NOW_S), policies, NOW_S)
+    plan = make_plan(engine.begin_cycle(NOW_S), policies, NOW_S)
     engine.accept(plan, NOW_S)
     gangs = (refused.waiting.gang.id, *(move.gang for move in moves.moves))
-    return all(engine.gangs[gang].members.in_progress() for gang in gangs)
+    return all(engine.view.gangs[gang].members.in_progress() for gang in gangs)
 
 
 def _pods(engine: Engine, gang: GangId) -> list[f.PodSeen]:
-    return [pod for pod in engine.pods() if pod.gang == gang]
+    return [pod for pod in engine.view.pods() if pod.gang == gang]
 
 
 def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
@@ -324,7 +324,7 @@ def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
     named = GangId(remedy.message.split(" of gang ")[1].split()[0])
     before = re.search(r"and (\d+) other gang", remedy.message)
     running = [
-        gang for gang in engine.snapshot(NOW_S, who=Asked.NONE).occupants if gang.end_s is not None
+        gang for gang in engine.view.snapshot_cluster(NOW_S).occupants if gang.end_s is not None
     ]
     running.sort(key=lambda gang: (gang.end_s or 0.0, gang.gang.id))
     others = [gang.gang.id for gang in running if gang.gang.id != named]

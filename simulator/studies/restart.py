@@ -21,7 +21,7 @@ from gangsched.core.planning.planner import Plan, make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies
 from gangsched.core.quota.charges import charge_of
-from gangsched.core.snapshot import Asked, RunningGang, Snapshot, SolverBudget
+from gangsched.core.snapshot import RunningGang, Snapshot, SolverBudget
 from simulator.scenarios.histories import a_tree, jobs, machine
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
@@ -53,14 +53,14 @@ class Comparison:
         """Compare the states and the next plans of two engines at the same time."""
         before, after = _view(old, now_s), _view(new, now_s)
         self.moments += 1
-        self.gangs += len(old.gangs)
+        self.gangs += len(old.view.gangs)
         self.waiting += len(before.waiting)
         self.reservations += len(before.backfill_reservations)
         self.backing_off += sum(
-            gang.retry.backoff_until_s is not None for gang in old.gangs.values()
+            gang.retry.backoff_until_s is not None for gang in old.view.gangs.values()
         )
         differences = [*_gangs(old, new)]
-        if not under_way(old) and old.cluster.names == new.cluster.names:
+        if not under_way(old) and old.view.cluster.names == new.view.cluster.names:
             self.whole += 1
             plans = make_plan(before, policies, now_s), make_plan(after, policies, now_s)
             differences += _state(old, new)
@@ -125,7 +125,7 @@ class RestartRun(ApiCallJobRun):
     def _fail_node(self) -> None:
         self.at(self.now_s + self._rng.expovariate(1 / 300), self._fail_node)
         node = self._rng.choice(self._machines)
-        if node.name in self.engine.cluster.rows:
+        if node.name in self.engine.view.cluster.rows:
             self.node_fails(node.name)
             back_s = self.now_s + self._rng.uniform(5, 60)
             self.at(back_s, lambda: self.node_returns(node))
@@ -136,7 +136,7 @@ class RestartRun(ApiCallJobRun):
             super()._over(gang, pods)
             return
         for uid in pods:
-            known = self.engine.pod(uid)
+            known = self.engine.view.pod(uid)
             if known is not None:
                 self.observe(replace(known, ended=True))
         end = super()._over
@@ -145,7 +145,7 @@ class RestartRun(ApiCallJobRun):
 
 def under_way(engine: Engine) -> bool:
     """Return whether a gang is between its assignment and its start, or is being preempted."""
-    return not all(_settled(gang) for gang in engine.gangs.values())
+    return not all(_settled(gang) for gang in engine.view.gangs.values())
 
 
 def _view(engine: Engine, now_s: float) -> Snapshot:
@@ -154,7 +154,7 @@ def _view(engine: Engine, now_s: float) -> Snapshot:
     Two caches are renewed: for which gangs preemption was infeasible, and the estimates of run
     times that were learned from other gangs.
     """
-    view = engine.snapshot(now_s, who=Asked.ALL)
+    view = engine.view.snapshot_all(now_s)
     return replace(
         view,
         waiting=tuple(_fresh(engine, gang) for gang in sorted(view.waiting, key=_name)),
@@ -165,7 +165,7 @@ def _view(engine: Engine, now_s: float) -> Snapshot:
 
 
 def _fresh(engine: Engine, gang: _Gang) -> _Gang:
-    queue = engine.queues.get(gang.gang.queue)
+    queue = engine.view.queues.get(gang.gang.queue)
     return replace(gang, estimate=engine.history.estimate(gang.gang, queue))
 
 
@@ -186,14 +186,14 @@ def _difference(subject: str, before: object, after: object) -> Iterator[str]:
 
 
 def _gangs(old: Engine, new: Engine) -> Iterator[str]:
-    yield from _difference("gangs", sorted(old.gangs), sorted(new.gangs))
-    for gang in sorted(old.gangs.keys() & new.gangs.keys()):
-        if _settled(old.gangs[gang]):
-            before, after = _fields(old.gangs[gang]), _fields(new.gangs[gang])
+    yield from _difference("gangs", sorted(old.view.gangs), sorted(new.view.gangs))
+    for gang in sorted(old.view.gangs.keys() & new.view.gangs.keys()):
+        if _settled(old.view.gangs[gang]):
+            before, after = _fields(old.view.gangs[gang]), _fields(new.view.gangs[gang])
             for name in before:
                 yield from _difference(f"{name} of {gang}", before[name], after[name])
-        elif old.gangs[gang].reservation.waits_for_capacity:
-            assigned = (engine.gangs[gang].assignments() for engine in (old, new))
+        elif old.view.gangs[gang].reservation.waits_for_capacity:
+            assigned = (engine.view.gangs[gang].assignments() for engine in (old, new))
             yield from _difference(f"the assignment of {gang}", *assigned)
 
 
@@ -240,7 +240,7 @@ def _state(old: Engine, new: Engine) -> Iterator[str]:
     spent = [
         {
             account: round(time.historical_gpu_s, 3)
-            for account, time in sorted(engine.ledger.accounts.items())
+            for account, time in sorted(engine.view.ledger.accounts.items())
             if time.historical_gpu_s
         }
         for engine in (old, new)
@@ -249,16 +249,18 @@ def _state(old: Engine, new: Engine) -> Iterator[str]:
     yield from _difference("run times", old.history.to_json(), new.history.to_json())
     yield from _difference(
         "backfill reservations",
-        dict(sorted(old.backfill_reservations.items())),
-        dict(sorted(new.backfill_reservations.items())),
+        dict(sorted(old.view.backfill_reservations.items())),
+        dict(sorted(new.view.backfill_reservations.items())),
     )
     yield from _difference(
-        "past preemptions", old.preemption_history.entries(0.0), new.preemption_history.entries(0.0)
+        "past preemptions",
+        old.view.recent_preemptions(0.0),
+        new.view.recent_preemptions(0.0),
     )
     used = [
         {
-            name: engine.cluster.used[row].tolist()
-            for name, row in sorted(engine.cluster.rows.items())
+            name: engine.view.cluster.used[row].tolist()
+            for name, row in sorted(engine.view.cluster.rows.items())
         }
         for engine in (old, new)
     ]
@@ -268,7 +270,7 @@ def _state(old: Engine, new: Engine) -> Iterator[str]:
 def _held(engine: Engine) -> dict[str, dict[object, int]]:
     return {
         queue: {key: n for key, n in sorted(held.items()) if n}
-        for queue, held in sorted(engine.ledger.usage.subtree_usage.items())
+        for queue, held in sorted(engine.view.ledger.usage.subtree_usage.items())
         if any(held.values())
     }
 

@@ -20,7 +20,6 @@ from gangsched.core.planning.forecast import (
     with_observed_ranges,
 )
 from gangsched.core.policy import Policies
-from gangsched.core.snapshot import Asked
 from simulator.jobs import Job
 from simulator.scenarios.histories import a_tree, machine
 from simulator.virtual.job_run import JobRun
@@ -126,11 +125,11 @@ class ForecastRun(JobRun):
         if self.now_s > self._last_s:
             return
         self.at(self.now_s + self._rng.uniform(0.5, 1.5) * _INTERVAL_S, self._forecast)
-        snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
+        snapshot = self.engine.view.snapshot_all(self.now_s)
         starts = self.engine.history.starts
         drawn = forecast(snapshot, self._by, self.now_s, self._effort)
         predictions = with_observed_ranges(drawn, starts.punctuality(self.now_s), self.now_s)
-        starts.record_predictions(ranges(drawn), self.now_s, self.engine.gangs)
+        starts.record_predictions(ranges(drawn), self.now_s, self.engine.view.gangs)
         for gang, prediction in predictions.items():
             if prediction.start_s is None:
                 self.figures.silent += 1
@@ -141,7 +140,7 @@ class ForecastRun(JobRun):
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
         for uid in pods:
-            known = self.engine.pod(uid)
+            known = self.engine.view.pod(uid)
             if known is not None:
                 self.observe(replace(known, ended=True))
         super()._over(gang, pods)

@@ -62,7 +62,7 @@ class ApiCallJobRun(JobRun):
         )
 
     def _create(self, gang: GangId, name: PodName) -> None:
-        state = self.engine.gangs.get(gang)
+        state = self.engine.view.gangs.get(gang)
         member = state.members.get(name) if state is not None else None
         if name in self._pods.get(gang, {}) or member is None or member.assigned_node is None:
             return  # the pod exists, or its member has lost its assignment
@@ -82,7 +82,7 @@ class ApiCallJobRun(JobRun):
     def _try_bind(self, order: o.Bind) -> None:
         if self._pods.get(order.gang, {}).get(order.name) != order.uid:
             return
-        if self._api.fails() or order.node not in self.engine.cluster.rows:
+        if self._api.fails() or order.node not in self.engine.view.cluster.rows:
             self.observe(f.BindFailed(order.uid, order.node, _NO))
         else:
             self._bind(order.gang, order.name, order.uid, order.node)

@@ -140,9 +140,9 @@ class ApiServer:
         """
         order = sorted(self._objects, key=lambda key: (_RANKS[key[0]], key[1]))
         facts = [self._as_listed(self._objects[key]) for key in order if self._is_current(*key)]
-        ledger = engine.ledger
+        ledger = engine.view.ledger
         for (queue, user), time in ledger.accounts.items():
             time.advance_to(now_s, ledger.half_life_s)
             spent = tuple((period, *known) for period, known in time.periods.items())
             facts.append(f.UsageRestored(queue, user, now_s, time.historical_gpu_s, spent))
-        return [*facts, *gang_history.read(gang_history.written(engine.past()))]
+        return [*facts, *gang_history.read(gang_history.written(engine.view.past()))]

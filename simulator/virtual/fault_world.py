@@ -214,7 +214,7 @@ class FaultWorld:
         if self._planning or not self._engine.has_pending_work():
             return
         self._planning = True
-        snapshot = self._engine.snapshot()
+        snapshot = self._engine.begin_cycle()
         plan = make_plan(snapshot, self._policies, self._now_s)
         self.outcome.refused += len(plan.refusals)
 
@@ -248,7 +248,7 @@ class FaultWorld:
     def _create(self, gang_id: GangId, assignments: o.Assignments) -> None:
         """Create the missing pods of a gang that was planned before creation."""
         gang = self._gangs[gang_id]
-        state = self._engine.gangs.get(gang_id)
+        state = self._engine.view.gangs.get(gang_id)
         if not gang.planned_before_creation or gang_id in self._done or state is None:
             return
         existing = {pod.name for pod in self._pods.values() if pod.gang == gang_id}

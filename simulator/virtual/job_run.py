@@ -115,7 +115,7 @@ class JobRun:
         while self._left:
             tick_s = self.engine.next_deadline_s()
             next_s = min(self._loop.next_s(), tick_s if tick_s is not None else float("inf"))
-            if self.engine.has_pending_gangs():
+            if self.engine.view.has_pending_gangs():
                 next_s = min(next_s, self.now_s + beat_s)
             next_s = max(next_s, self.now_s)
             if next_s > until_s or next_s == float("inf"):
@@ -146,7 +146,9 @@ class JobRun:
     def _awaits_a_moment(self) -> bool:
         """Return whether a deadline or an advance reservation may change what can start."""
         due_s = self.engine.next_deadline_s()
-        return due_s is not None or any(b.window(self.now_s) for b in self.engine.bookings.values())
+        return due_s is not None or any(
+            b.window(self.now_s) for b in self.engine.view.bookings.values()
+        )
 
     def _plan(self) -> None:
         if self.now_s < self._plan_next_s:
@@ -161,7 +163,7 @@ class JobRun:
             starts = None if writes is None else writes.room(self.now_s)
             if starts is not None and starts <= 0:
                 return
-            snapshot = self.engine.snapshot(now_s=self.now_s, starts=starts)
+            snapshot = self.engine.begin_cycle(now_s=self.now_s, pods_max=starts)
             plan = make_plan(snapshot, self._policies, self.now_s)
             self.cycles += 1
             if undecided == 99 and not (plan.placements or plan.refusals or plan.lines):
@@ -197,7 +199,7 @@ class JobRun:
 
     def _reserved(self, gang: GangId, places: o.Assignments) -> None:
         """Bind the pods of a gang that has its assignment; with API calls, create them first."""
-        state = self.engine.gangs.get(gang)
+        state = self.engine.view.gangs.get(gang)
         if state is None or self.outcomes[gang].ended_s is not None:
             return
         for name, node in places:
@@ -215,14 +217,14 @@ class JobRun:
         self._uids += 1
         uid = self._pods.setdefault(gang, {})[name] = PodUid(str(self._uids))
         if node is None:
-            member = self.engine.gangs[gang].members[name]
+            member = self.engine.view.gangs[gang].members[name]
             self.observe(f.PodSeen(uid, name, member.needs, gang, member.role))
         else:
             self._bind(gang, name, uid, node)
 
     def _bind(self, gang: GangId, name: PodName, uid: PodUid, node: NodeName) -> None:
         self._bound.setdefault(gang, set()).add(uid)
-        state = self.engine.gangs[gang]
+        state = self.engine.view.gangs[gang]
         member, minimum = state.members[name], state.minimum()
         pod = f.PodSeen(uid, name, member.needs, gang, member.role, node, minimum=minimum)
         self.observe(replace(pod, started_s=self.now_s))
@@ -235,7 +237,7 @@ class JobRun:
         for role, node in seats:
             free = (
                 member.name
-                for member in self.engine.gangs[gang].members.values()
+                for member in self.engine.view.gangs[gang].members.values()
                 if member.role == role and member.name not in self._pods.get(gang, {})
             )
             self._pod(gang, next(free), node)
@@ -311,7 +313,7 @@ class JobRun:
 
     def node_fails(self, name: str) -> None:
         """Remove a node and the pods on it."""
-        lost = [pod for pod in self.engine.pods() if pod.node == name and pod.gang is not None]
+        lost = [pod for pod in self.engine.view.pods() if pod.node == name and pod.gang is not None]
         self.observe(f.NodeGone(NodeName(name)))
         for pod in lost:
             gang = pod.gang
@@ -362,5 +364,5 @@ class JobRun:
         """Carry out orders about unbound pods; without API calls there are none."""
 
     def _keeps_minimum(self, gang: GangId) -> bool:
-        state = self.engine.gangs.get(gang)
+        state = self.engine.view.gangs.get(gang)
         return state is not None and state.state.value == "Placed"

@@ -15,7 +15,6 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
-from gangsched.core.snapshot import Asked
 from simulator.jobs import Job
 
 _NONE_S = 1e-9
@@ -47,7 +46,7 @@ def replan(
         role = Role("w", job.pods, job.pods, job.wants())
         gang = Gang(job.id, job.pods, (role,), created_s=job.at_s, expected_runtime_s=job.runtime_s)
         engine.observe(GangSeen(gang), 0.0)
-    view = engine.snapshot(who=Asked.ALL)
+    view = engine.view.snapshot_all()
     pending = {gang.gang.id: gang for gang in view.waiting}
     view = replace(view, waiting=())
     all_jobs = [Progress(job, pending[job.id], job.runtime_s) for job in jobs]

@@ -17,7 +17,7 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GPU, MILLI, PodNeeds
 from gangsched.core.planning.planner import verify
 from gangsched.core.policy import Placer
-from gangsched.core.snapshot import Asked, Snapshot, Trial
+from gangsched.core.snapshot import Snapshot, Trial
 
 Chooser = Callable[[Cluster, PodNeeds], tuple[int, Devices] | None]
 """Returns the row of a pod's node and the GPUs it shares; None if no node fits."""
@@ -55,7 +55,7 @@ def arrive(nodes: Iterable[Node], pods: Sequence[PodNeeds], by: Chooser | Placer
 
 
 def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodNeeds], bool]:
-    cluster = engine.cluster
+    cluster = engine.view.cluster
 
     def place(needs: PodNeeds) -> bool:
         slot = choose(cluster, needs)
@@ -71,7 +71,7 @@ def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callabl
     gangs = {
         needs: _waiting(engine, needs, number) for number, needs in enumerate(dict.fromkeys(pods))
     }
-    snapshot: Snapshot = engine.snapshot(who=Asked.NONE)
+    snapshot: Snapshot = engine.view.snapshot_cluster()
     trial = Trial(snapshot.cluster)
 
     def place(needs: PodNeeds) -> bool:
@@ -87,4 +87,4 @@ def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callabl
 def _waiting(engine: Engine, needs: PodNeeds, number: int) -> PendingGang:
     gang = Gang(GangId(f"ns/pod-{number}"), 1, (Role("w", 1, 1, needs),))
     engine.observe(GangSeen(gang), 0.0)
-    return engine.pending(gang.id)
+    return engine.view.pending(gang.id)

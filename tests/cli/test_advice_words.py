@@ -23,7 +23,6 @@ from gangsched.core.model.runtime import Estimate, Source
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort
 from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter
-from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import budget_of
 from policies.easy import Easy
 
@@ -54,7 +53,7 @@ def run(engine, name, place, wants=None):
 def test_a_rack_that_is_free_is_told():
     engine = racks()
     run(engine, "there", "n0")
-    mover = Defragmenter(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
+    mover = Defragmenter(engine.view.snapshot_cluster(), POLICIES.placer, 100.0)
     found = mover.free_domain("", 0)
     assert found == Defragmentation((), domain="rack-1")
     assert printed(found, DefragRequest(level="rack")) == (
@@ -67,7 +66,7 @@ def test_a_rack_with_pods_of_nobody_is_not_free():
     engine = racks()
     run(engine, "there", "n0", needs(1))
     engine.observe(pod("own", None, needs(1), node=NodeName("n2")), 0.0)
-    mover = Defragmenter(engine.snapshot(who=Asked.NONE), POLICIES.placer, 100.0)
+    mover = Defragmenter(engine.view.snapshot_cluster(), POLICIES.placer, 100.0)
     found = mover.free_domain("", 0)
     assert found is not None
     assert (found.domain, len(found.moves)) == ("rack-0", 1)

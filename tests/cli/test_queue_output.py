@@ -84,7 +84,7 @@ def row(found: list[dict], name: str) -> dict:
 def test_a_queue_stored_before_the_rules_is_listed_with_its_problem(scheduler, spec, said):
     declare(scheduler, **spec)
     engine = scheduler.engine
-    assert engine.ledger.usage.tree.problems["q"] == said
+    assert engine.view.ledger.usage.tree.problems["q"] == said
     found = queries.queues(ClusterView(engine, POLICIES, 0.0))
     assert row(found, "q")["problem"] == said
     text = printed(tables.show_queues, found, terminal=False)
@@ -92,22 +92,22 @@ def test_a_queue_stored_before_the_rules_is_listed_with_its_problem(scheduler, s
     assert queue_notes(engine, "q") == [f"the queue cannot be used: {said}"]
     engine.observe(f.NodeSeen(node("n")), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(1), queue="q")), 0.0)
-    engine.accept(make_plan(engine.snapshot(now_s=0.0), POLICIES, 0.0), 0.0)
-    (refusal,) = engine.refusals.values()
+    engine.accept(make_plan(engine.begin_cycle(now_s=0.0), POLICIES, 0.0), 0.0)
+    (refusal,) = engine.view.refusals.values()
     assert (refusal.reason.value, refusal.message) == (
         "QueueInvalid",
         f"Queue q cannot be used: {said}.",
     )
     declare(scheduler)
-    assert "q" in engine.ledger.usage.tree, "mended"
+    assert "q" in engine.view.ledger.usage.tree, "mended"
     scheduler.informers.queues.on_delete("q", None)
-    assert "q" not in engine.ledger.usage.tree.queues
+    assert "q" not in engine.view.ledger.usage.tree.queues
 
 
 def test_a_wrong_edit_leaves_the_last_valid_declaration(scheduler):
     declare(scheduler, weight=2)
     declare(scheduler, weight="heavy")
-    assert scheduler.engine.ledger.usage.tree.queues["q"].weight == 2
+    assert scheduler.engine.view.ledger.usage.tree.queues["q"].weight == 2
 
 
 def test_names_in_what_is_wrong_are_hidden_too():
@@ -124,14 +124,15 @@ def test_names_in_what_is_wrong_are_hidden_too():
 def test_a_child_above_its_parent_is_told_everywhere():
     made = view(*RESEARCH)
     said = "spec.quotas[nvidia.com/gpu].nominal: 4000 counts as 48, because queue research"
-    condition = quotas_effective(made.engine, "speech")
+    condition = quotas_effective(made.engine.view, "speech")
     assert (condition.holds, condition.reason) == (False, "LargerThanParent")
     assert condition.message.startswith(said)
-    counts = pending_and_admitted(made.engine)
-    assert queue_status(made.engine, "speech", 0.0, counts, {})["message"].startswith(said)
-    assert quotas_effective(made.engine, "research").holds
-    assert "add up to 4016" in queue_status(made.engine, "research", 0.0, counts, {})["message"]
-    assert quotas_effective(made.engine, "vision").holds
+    counts = pending_and_admitted(made.engine.view)
+    assert queue_status(made.engine.view, "speech", 0.0, counts, {})["message"].startswith(said)
+    assert quotas_effective(made.engine.view, "research").holds
+    message = queue_status(made.engine.view, "research", 0.0, counts, {})["message"]
+    assert "add up to 4016" in message
+    assert quotas_effective(made.engine.view, "vision").holds
     found = queries.queues(made)
     (quota,) = row(found, "speech")["quotas"]
     assert (quota["nominal"], quota["written"]) == ("48", "4000")
@@ -153,7 +154,7 @@ def test_a_child_above_its_parent_is_told_everywhere():
 
 def test_a_name_that_no_node_has_is_told_and_taken_back():
     made = view(Queue("q", quotas=(Quota("gpu", 4), Quota(GPU, 4000, "B200"))))
-    condition = quotas_effective(made.engine, "q")
+    condition = quotas_effective(made.engine.view, "q")
     assert (condition.holds, condition.reason) == (False, "NoSuchNode")
     assert "did you mean nvidia.com/gpu?" in condition.message
     assert "'B200'" in condition.message
@@ -161,12 +162,12 @@ def test_a_name_that_no_node_has_is_told_and_taken_back():
     engine = made.engine
     engine.observe(f.QueueSeen(Queue("q", quotas=(Quota(GPU, 4000, "B200"),))), 0.0)
     engine.observe(f.NodeSeen(node("b", gpu_model="NVIDIA-B200")), 0.0)
-    assert quotas_effective(engine, "q").holds
+    assert quotas_effective(engine.view, "q").holds
 
 
 def test_of_many_sentences_some_are_told():
     quotas = tuple(Quota(f"example.com/{index}", 1) for index in range(9))
-    condition = quotas_effective(view(Queue("q", quotas=quotas)).engine, "q")
+    condition = quotas_effective(view(Queue("q", quotas=quotas)).engine.view, "q")
     assert condition.message.endswith("; and 6 more.")
 
 

@@ -34,7 +34,7 @@ def snapshot():
     for at, (name, asked) in enumerate(wants.items()):
         there = {"node": NodeName(f"n{at}"), "started_s": 1.0}
         engine.observe(pod(name, "run", asked, **there), 1.0)
-    return engine.snapshot(2.0)
+    return engine.begin_cycle(2.0)
 
 
 def state(snapshot):

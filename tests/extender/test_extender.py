@@ -93,7 +93,7 @@ async def test_filter_breaks_a_gang_whose_node_kube_scheduler_rejected(scheduler
         del order  # the orders themselves are of no interest here
     answer = await call(scheduler, "/filter", filter_args("a", ["n0"]))
     assert "own filters rejected n1" in answer["FailedNodes"]["n0"]
-    assert scheduler.engine.assigned_node(PodUid("a")) is None
+    assert scheduler.engine.view.assigned_node(PodUid("a")) is None
 
 
 async def test_filter_needs_node_names(scheduler):
@@ -138,7 +138,7 @@ def planned(scheduler, monkeypatch):
     scheduler.engine.observe(f.GangGone(GangId("ns/g")), 0.0)
     scheduler.engine.observe(f.GangSeen(templated("p", 2, needs(4))), 0.0)
     plan(scheduler.engine)
-    assert scheduler.engine.gangs["ns/p"].state is State.RESERVED
+    assert scheduler.engine.view.gangs["ns/p"].state is State.RESERVED
     return scheduler
 
 
@@ -156,7 +156,7 @@ def came(wants=None):
 async def test_a_pod_with_a_place_is_not_turned_away_before_it_is_seen(planned):
     answer = await call(planned, "/filter", first_seen())
     assert answer["NodeNames"] == ["n1"]
-    assert planned.engine.gangs["ns/p"].state is State.RESERVED, "nothing is at the barrier"
+    assert planned.engine.view.gangs["ns/p"].state is State.RESERVED, "nothing is at the barrier"
 
 
 @pytest.mark.parametrize("other", [{"name": "p-worker-2"}, {"gang": "q"}, {"gang": ""}])
@@ -176,7 +176,7 @@ async def test_its_binding_waits_until_it_is_seen_and_is_what_was_planned(planne
     await call(planned, "/filter", first_seen())
     held = asyncio.ensure_future(planned.binder._hold(PodUid("p0"), NodeName("n1")))
     await asyncio.sleep(0)
-    member = planned.engine.gangs["ns/p"].members["ns/p-worker-0"]
+    member = planned.engine.view.gangs["ns/p"].members["ns/p-worker-0"]
     assert member.stage is Stage.RESERVED, "what was not seen is not at the barrier"
     planned.driver.observe(came(needs(asks)))
     if asks > 4:

@@ -96,7 +96,7 @@ class Cluster:
         self._count += 1
         if self._count % _PLANNED_EVERY == 0:
             engine = self.scheduler.engine
-            plan = make_plan(engine.snapshot(1.0), self._policies, 1.0)
+            plan = make_plan(engine.begin_cycle(1.0), self._policies, 1.0)
             engine.accept(plan, 1.0)
             engine.tick(1.0)
         if self._count % 7 == 0:

@@ -21,7 +21,7 @@ from gangsched.recording.audit_log import AuditLog
 from gangsched.recording.journal import (
     Entry,
     Journal,
-    JournalledEngine,
+    RecordingEngine,
     engine_of,
     entries,
     fact_of,
@@ -77,7 +77,7 @@ class Replayed:
         """Note orders, in order."""
         trail = AuditLog(self.audit)
         for order in orders:
-            trail.order(self.engine, order, at_s)
+            trail.order(self.engine.view, order, at_s)
             self.kinds[WORDS[type(order)]] += 1
             line = [round(at_s, 6), WORDS[type(order)], *plain(order)]
             self.orders.append(json.dumps(line, separators=(",", ":")))
@@ -86,7 +86,7 @@ class Replayed:
 def begin(entry: Entry, file: io.StringIO) -> Engine:
     """Return an engine that writes a journal, as one began by a journal."""
     before = engine_of(entry)
-    engine = JournalledEngine(before.limits, before.ledger, Journal(file))
+    engine = RecordingEngine(Engine(before.limits, before.view.ledger), Journal(file))
     engine.history.merge_json(before.history.to_json())
     engine.driver_checks_unmodelled = before.driver_checks_unmodelled
     return engine
@@ -107,12 +107,15 @@ def replayed(
             case "fact":
                 found.facts[entry.what] += 1
                 fact = fact_of(entry)
-                AuditLog(found.audit).fact(found.engine, fact, entry.at_s)
+                AuditLog(found.audit).fact(found.engine.view, fact, entry.at_s)
                 found.add(entry.at_s, found.engine.observe(fact, entry.at_s))
             case "tick":
                 found.add(entry.at_s, found.engine.tick(entry.at_s))
             case "look":
-                look = found.engine.snapshot(entry.at_s, starts=entry.data["starts"]), entry.at_s
+                look = (
+                    found.engine.begin_cycle(entry.at_s, pods_max=entry.data["starts"]),
+                    entry.at_s,
+                )
             case "plan":
                 assert look is not None
                 found.add(entry.at_s, found.engine.accept(_plan(*look, policies), entry.at_s))

@@ -11,6 +11,7 @@ from typing import IO
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.engine.engine import Engine
 from gangsched.core.model.constraints import Constraints, Near, Slices
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
@@ -21,7 +22,7 @@ from gangsched.core.model.queues import Booking, GpuBudget, Queue, Stop
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
-from gangsched.recording.journal import Journal, JournalledEngine
+from gangsched.recording.journal import Journal, RecordingEngine
 from simulator.jobs import Job
 from simulator.scenarios.histories import a_tree, jobs
 from simulator.virtual.api_calls import ApiCallJobRun
@@ -76,7 +77,7 @@ class Recorded(ApiCallJobRun):
         booking = Booking("upkeep", 150.0, 200.0, (NodeName("n4"),), evicts=True)
 
         def engine(limits):
-            return JournalledEngine(limits, None, Journal(file))
+            return RecordingEngine(Engine(limits, None), Journal(file))
 
         super().__init__(
             ApiServer(rng, 0.4, 0.06), self._machines, come, policies, queues,
@@ -172,7 +173,7 @@ class Recorded(ApiCallJobRun):
 
     def _loses(self) -> None:
         node = self._rng.choice(self._machines)
-        if node.name in self.engine.cluster.rows:
+        if node.name in self.engine.view.cluster.rows:
             self.node_fails(node.name)
             for pod in [one for one in self._wild.values() if one.node == node.name]:
                 self._leave(pod.uid)
@@ -180,7 +181,7 @@ class Recorded(ApiCallJobRun):
 
     def _drains(self) -> None:
         node = self._rng.choice(self._machines[:5])
-        if node.name in self.engine.cluster.rows:
+        if node.name in self.engine.view.cluster.rows:
             taint = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
             self.observe(f.NodeSeen(replace(node, unschedulable=True, taints=(taint,))))
             self.at(self.now_s + 30.0, lambda: self.node_returns(node))
@@ -205,7 +206,7 @@ class Recorded(ApiCallJobRun):
                 super()._plan()
                 return
             engine = self.engine
-            plan = make_plan(engine.snapshot(now_s=self.now_s), self._policies, self.now_s)
+            plan = make_plan(engine.begin_cycle(now_s=self.now_s), self._policies, self.now_s)
         except PolicyError as error:  # as the scheduler does, which goes on without that gang
             self.observe(f.PlanFailed(error.gang, error.problem))
             return
@@ -298,7 +299,7 @@ class Recorded(ApiCallJobRun):
             return
         self.observe(f.PodGone(uid))
         name = str(pod.gang)
-        if name.startswith("wild/pods") and not pod.ended and pod.gang in self.engine.gangs:
+        if name.startswith("wild/pods") and not pod.ended and pod.gang in self.engine.view.gangs:
             self._wild_pod(pod.name, pod.needs, pod.gang, pod.role, rank=pod.rank)
 
     def _changed(self, uid: PodUid, **what) -> None:
@@ -318,7 +319,7 @@ class Recorded(ApiCallJobRun):
                 self._call(lambda order=order: self._answer(order))
 
     def _create_all(self, order: o.Reserve) -> None:
-        state = self.engine.gangs[order.gang]
+        state = self.engine.view.gangs[order.gang]
         if not any(role.needs for role in state.spec.roles):
             return
         there = {one.name for one in self._wild.values()}
@@ -362,7 +363,7 @@ class Recorded(ApiCallJobRun):
 
     def _binds(self, order: o.Bind) -> None:
         uid = order.uid
-        if self._api.fails() or order.node not in self.engine.cluster.rows:
+        if self._api.fails() or order.node not in self.engine.view.cluster.rows:
             self.observe(f.BindFailed(uid, order.node, "the API server said no"))
             return
         self.observe(f.Bound(uid, order.node))

@@ -85,7 +85,7 @@ def test_gangs_are_explained_as_before(app):
     """Two of each state, be they of jobs or made of pods alone."""
     engine = restore(path_of("simple")).engine
     by_state: dict[str, list[str]] = {}
-    for one, state in sorted(engine.gangs.items()):
+    for one, state in sorted(engine.view.gangs.items()):
         word = "Undeclared" if state.spec is None else state.state.value
         by_state.setdefault(word, []).append(one)
     assert {"Placed", "Pending", "Gathering"} <= set(by_state)

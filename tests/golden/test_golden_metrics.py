@@ -41,7 +41,7 @@ def fed() -> Metrics:
     found.gang_wait_seconds.observe(70.0)
     found.start_error.labels(WORK["queue"]).observe(70.0)
     found.queue_wait.labels(WORK["queue"]).observe(70.0)
-    refresh(found, history("simple").engine)
+    refresh(found, history("simple").engine.view)
     return found
 
 

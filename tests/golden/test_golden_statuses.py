@@ -290,7 +290,7 @@ async def test_what_is_written_of_queues_and_reservations(rounds, named):
         writer.reservations.track(name, f"uid-{name}", None)
     at = Prediction(GangId("ns/waits"), 1, NOW_S + 90, NOW_S + 60, NOW_S + 120, Source.DECLARED)
     with pytest.raises(EnoughError):
-        await writer.run(engine, lambda: {at.gang: at})
+        await writer.run(engine.view, lambda: {at.gang: at})
     agrees(f"queues{'-named' if named else ''}.jsonl", lines(api.asked))
 
 
@@ -300,5 +300,5 @@ async def test_what_is_written_of_topologies(rounds):
     writer.topologies.track("default", "uid-d", None)
     writer.topologies.track("wrong", "uid-w", "Topology wrong: spec.levels: there are none")
     with pytest.raises(EnoughError):
-        await writer.run(engine.cluster)
+        await writer.run(engine.view.cluster)
     agrees("topologies.jsonl", lines(api.asked))

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 
-from builders import POLICIES, an_engine, gang, node, waiting
+from builders import POLICIES, WrappedEngine, an_engine, gang, node, waiting
 from golden import agrees, plain, stored
 from histories import history
 
@@ -27,7 +27,7 @@ from gangsched.kube.stored.quarantine import Quarantine
 from gangsched.kube.stored.runtime_history import RuntimeHistoryStore
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.metrics import Metrics
-from gangsched.recording.journal import Journal, JournalledEngine, name_of
+from gangsched.recording.journal import Journal, RecordingEngine, name_of
 
 PLACE = "gangsched-system/gangsched-history"
 NOW_S = 1_767_225_600.0
@@ -88,7 +88,7 @@ async def test_what_is_kept_in_the_config_map():
     await until_written(RuntimeHistoryStore(api, PLACE).run(learnt(), 0.0), api)
     past = GangHistoryStore(api, PLACE)
     await past.read()
-    await past.save(history("simple").engine)
+    await past.save(history("simple").engine.view)
     aside = Quarantine(api, PLACE)
     aside.add_gang(slow(), "its plan took more than 30 s", 3600.0, NOW_S)
     aside.suspect(waiting(gang("suspect", 3, queue="q")))
@@ -107,7 +107,7 @@ async def test_what_the_next_process_makes_of_the_config_map():
     await RuntimeHistoryStore(api, PLACE).read(found)
     assert json.dumps(found.to_json()) == before
     facts = await GangHistoryStore(api, PLACE).read()
-    assert list(facts) == list(history("simple").engine.past())
+    assert list(facts) == list(history("simple").engine.view.past())
     assert facts
     aside = Quarantine(api, PLACE)
     await aside.read(NOW_S)
@@ -117,7 +117,7 @@ async def test_what_the_next_process_makes_of_the_config_map():
     for index, member in enumerate(asked.members):
         again = f.PodSeen(f"u{index}", f"ns/again-{index}", member.needs, GangId("ns/slow-again"))
         engine.observe(again, NOW_S)
-    caught = aside.caught(engine, NOW_S + 1.0)
+    caught = aside.caught(engine.view, NOW_S + 1.0)
     assert [(one.gang, one.until_s) for one in caught] == [("ns/slow-again", NOW_S + 3600.0)]
     assert "a defect" in aside.of_object(json.dumps(HELD).encode(), NOW_S + 1.0)
     assert await ServedNames(api, PLACE).read() == {"volcano", "gangsched"}
@@ -126,27 +126,34 @@ async def test_what_the_next_process_makes_of_the_config_map():
 # -- objects as an earlier process left them ------------------------------------------------------
 
 
-class Listening(Engine):
+class Listening(WrappedEngine):
     """An engine that notes the facts it is told, all at one moment."""
 
-    told: list[f.Fact]
+    def __init__(self, *settings):
+        super().__init__(*settings)
+        self.told: list[f.Fact] = []
 
     def observe(self, fact, now_s):
-        self.__dict__.setdefault("told", []).append(fact)
-        return super().observe(fact, NOW_S)
+        self.told.append(fact)
+        return self.inner.observe(fact, NOW_S)
 
 
 def described(engine: Engine) -> dict:
     """Return what an engine knows of gangs, nodes and queues."""
     found = {}
-    for one, state in sorted(engine.gangs.items()):
+    for one, state in sorted(engine.view.gangs.items()):
         members = sorted(
             (m.name, m.assigned_node, m.bound_node, plain(m.stage)) for m in state.members.values()
         )
         found[one] = [state.state.value, state.minimum(), state.account, members]
-    used = {name: engine.cluster.used[row].tolist() for name, row in engine.cluster.rows.items()}
-    accounts = {f"{q}/{u}": plain(time) for (q, u), time in sorted(engine.ledger.accounts.items())}
-    return {"gangs": found, "used": used, "queues": sorted(engine.queues), "time": accounts}
+    used = {
+        name: engine.view.cluster.used[row].tolist()
+        for name, row in engine.view.cluster.rows.items()
+    }
+    accounts = {
+        f"{q}/{u}": plain(time) for (q, u), time in sorted(engine.view.ledger.accounts.items())
+    }
+    return {"gangs": found, "used": used, "queues": sorted(engine.view.queues), "time": accounts}
 
 
 def test_objects_with_the_status_of_an_earlier_process():
@@ -175,7 +182,7 @@ def test_what_a_snapshot_begins_with(tmp_path):
     """The first line of a journal: the settings of an engine, and what it has learnt."""
     path = tmp_path / "journal.jsonl"
     with path.open("w") as file:
-        engine = JournalledEngine(Limits(), None, Journal(file))
+        engine = RecordingEngine(Engine(Limits(), None), Journal(file))
         engine.history.merge_json(learnt().to_json())
         engine.observe(f.NodeSeen(node("n")), NOW_S)
     agrees("journal-start.jsonl", path.read_text().replace(VERSION, '"VERSION"'))

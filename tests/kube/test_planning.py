@@ -39,7 +39,7 @@ async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
         scheduler.driver.observe(fact)
     scheduler._wake.set()
     planning = asyncio.create_task(scheduler._planning_loop())
-    good = scheduler.engine.gangs[GangId("ns/good")]
+    good = scheduler.engine.view.gangs[GangId("ns/good")]
     await until_async(
         lambda: good.state is State.RESERVED or planning.done(), "the good gang's room"
     )
@@ -47,7 +47,7 @@ async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
     with contextlib.suppress(asyncio.CancelledError):
         await planning
     assert good.state is State.RESERVED
-    assert "ZeroDivisionError: a defect" in scheduler.engine.refusals[GangId("ns/bad")].message
+    assert "ZeroDivisionError: a defect" in scheduler.engine.view.refusals[GangId("ns/bad")].message
     assert b"gangsched_plan_failures_total 1.0" in generate_latest(scheduler.metrics.registry)
     assert "planning failed; the gang is set aside" in caplog.text
 

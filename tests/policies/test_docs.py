@@ -97,7 +97,7 @@ def test_an_order_is_added_as_written():
     engine = an_engine(node("n0"))
     for name, members in (("small", 2), ("large", 8)):
         engine.observe(GangSeen(templated(name, members, needs(1))), 0.0)
-    plan = make_plan(engine.snapshot(0.0), replace(POLICIES, order=order), 0.0)
+    plan = make_plan(engine.begin_cycle(0.0), replace(POLICIES, order=order), 0.0)
     assert [one.gang for one in plan.placements] == ["ns/large"]
 
 
@@ -133,7 +133,7 @@ def test_a_filter_is_added_as_written():
     engine = an_engine(node("old", labels={label: "535"}), node("new", labels={label: "570"}))
     wants = needs(1, selector=driver({"gangsched.io/min-driver": "550"}))
     engine.observe(GangSeen(templated("g", 3, wants)), 0.0)
-    plan = make_plan(engine.snapshot(0.0), POLICIES, 0.0)
+    plan = make_plan(engine.begin_cycle(0.0), POLICIES, 0.0)
     ((planned),) = plan.placements
     assert {place for _, place in planned.placement.nodes} == {"new"}
     assert driver({}) == ()

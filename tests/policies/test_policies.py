@@ -149,7 +149,7 @@ def test_fgd_reads_the_workload_off_the_cluster():
     for index in range(6):
         engine.observe(GangSeen(templated(f"g{index}", 1, needs(8))), 0.0)
     engine.observe(GangSeen(templated("small", 1, needs(1), priority=1)), 0.0)
-    plan = make_plan(engine.snapshot(), Policies(Fifo(), Fgd()), 0.0)
+    plan = make_plan(engine.begin_cycle(), Policies(Fifo(), Fgd()), 0.0)
     small = next(p for p in plan.placements if p.gang == GangId("ns/small"))
     assert small.placement.nodes[0][1] == "odd"
 
@@ -167,7 +167,7 @@ def batch(order, *sizes):
     engine = an_engine(node("n", 8))
     for index, size in enumerate(sizes):
         engine.observe(GangSeen(templated(f"g{index}", size)), float(index))
-    plan = make_plan(engine.snapshot(), Policies(order, Pack()), 0.0)
+    plan = make_plan(engine.begin_cycle(), Policies(order, Pack()), 0.0)
     return [planned.gang for planned in plan.placements]
 
 
@@ -199,7 +199,7 @@ def test_order_is_priority_then_age():
     engine.observe(pod("low-0", "low", created_s=1.0), 0.0)
     engine.observe(GangSeen(gang("high", 1, priority=5)), 0.0)
     engine.observe(pod("high-0", "high", created_s=2.0), 0.0)
-    plan = make_plan(engine.snapshot(), Policies(Fifo(), Pack()), 0.0)
+    plan = make_plan(engine.begin_cycle(), Policies(Fifo(), Pack()), 0.0)
     assert [planned.gang for planned in plan.placements] == ["ns/high"]
     assert not Fifo().peers(early, early)
     assert GPU == "nvidia.com/gpu"

@@ -72,7 +72,7 @@ class EngineMachine(RuleBasedStateMachine):
         known = {one for one in self.names.values() if one.startswith(f"{name}-")}
         free = [i for i in range(self.gangs[name]) if f"{name}-{i}" not in known]
         if free:
-            wants = self.engine.gangs[f"ns/{name}"].spec.roles[0].needs
+            wants = self.engine.view.gangs[f"ns/{name}"].spec.roles[0].needs
             self.make_pod(name, f"{name}-{free[0]}", needs(dict(wants.requests)[GPU] + self.more))
 
     @precondition(lambda self: self.asked)
@@ -98,7 +98,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @rule()
     def a_plan_is_made(self):
-        self.plans.append(make_plan(self.engine.snapshot(), POLICIES, self.now_s))
+        self.plans.append(make_plan(self.engine.begin_cycle(), POLICIES, self.now_s))
 
     @precondition(lambda self: self.plans)
     @rule(index=INDEX, keep=st.booleans())
@@ -119,7 +119,7 @@ class EngineMachine(RuleBasedStateMachine):
     @rule(index=INDEX)
     def the_watch_shows_a_bound_pod(self, index):
         uid = sorted(self.where)[index % len(self.where)]
-        known = self.engine.pod(PodUid(uid))
+        known = self.engine.view.pod(PodUid(uid))
         if known is not None:
             group = known.gang[3:]
             self.tell(pod(self.names[uid], group, known.needs, uid=uid, node=self.where[uid]))
@@ -139,7 +139,7 @@ class EngineMachine(RuleBasedStateMachine):
         uid = sorted(self.names)[index % len(self.names)]
         binds = {str(one.uid) for one in self.asked if isinstance(one, o.Bind)}
         if uid not in self.where and uid not in binds:
-            group = self.engine.pod(PodUid(uid)).gang[3:]
+            group = self.engine.view.pod(PodUid(uid)).gang[3:]
             self.tell(pod(self.names[uid], group, needs(gpus), uid=uid))
 
     @precondition(lambda self: self.names and self.gangs)
@@ -147,7 +147,7 @@ class EngineMachine(RuleBasedStateMachine):
     def a_pod_is_labelled_anew(self, index, other):
         uid = sorted(self.names)[index % len(self.names)]
         group = sorted(self.gangs)[other % len(self.gangs)]
-        known = self.engine.pod(PodUid(uid))
+        known = self.engine.view.pod(PodUid(uid))
         node = self.where.get(uid)
         self.tell(pod(self.names[uid], group, known.needs, uid=uid, node=node))
 
@@ -197,7 +197,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def create_pods(self, order: o.Reserve) -> None:
         """Play the job controller of gangs that are planned before their pods exist."""
-        state = self.engine.gangs[order.gang]
+        state = self.engine.view.gangs[order.gang]
         if state.spec is None or not state.spec.planned_before_creation:
             return
         for name, _ in order.assignments:
@@ -207,7 +207,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     def staged(self) -> list[str]:
         """Return the gangs some of whose pods come late."""
-        declared = {name: self.engine.gangs.get(f"ns/{name}") for name in self.gangs}
+        declared = {name: self.engine.view.gangs.get(f"ns/{name}") for name in self.gangs}
         return [name for name, one in declared.items() if one and one.spec and one.spec.late]
 
     def make_pod(self, group: str, name: str, wants) -> None:
@@ -227,12 +227,12 @@ class EngineMachine(RuleBasedStateMachine):
     def no_node_is_overcommitted(self):
         used = dict.fromkeys(NODES, 0)
         for uid, place in self.where.items():
-            used[place] += dict(self.engine.pod(PodUid(uid)).needs.requests)[GPU]
+            used[place] += dict(self.engine.view.pod(PodUid(uid)).needs.requests)[GPU]
         assert all(total <= GPUS for total in used.values()), used
 
     @invariant()
     def usage_is_the_sum_of_what_is_known(self):
-        cluster = self.engine.cluster
+        cluster = self.engine.view.cluster
         total = dict.fromkeys(cluster.rows, 0)
         for charge in cluster.allocations().values():
             place, wants = charge.node, charge.needs
@@ -243,7 +243,7 @@ class EngineMachine(RuleBasedStateMachine):
 
     @invariant()
     def members_are_counted_right(self):
-        for state in self.engine.gangs.values():
+        for state in self.engine.view.gangs.values():
             members = state.members.values()
             assert state.members.bound_count() == sum(m.runs for m in members)
             assert state.members.ended_count() == sum(m.done for m in members)
@@ -253,14 +253,14 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def who_runs_is_kept_right(self):
         """What is kept from change to change is what looking at every gang would find."""
-        declared = [gang for gang in self.engine.gangs.values() if gang.spec]
+        declared = [gang for gang in self.engine.view.gangs.values() if gang.spec]
         runs = [running_view(gang) for gang in declared if gang.state is State.PLACED]
         made = [self.engine.parts.running.estimated(one) for one in runs if one.places]
-        found = {one.gang.id: replace(one, estimate=None) for one in self.engine.running()}
+        found = {one.gang.id: replace(one, estimate=None) for one in self.engine.view.running()}
         assert found == {one.gang.id: replace(one, estimate=None) for one in made}
         comes = [one for gang in declared if (one := starting_view(gang)) is not None]
         made = [self.engine.parts.running.estimated(one) for one in comes if one.places]
-        found = {one.gang.id: (one.places, one.charge) for one in self.engine.starting()}
+        found = {one.gang.id: (one.places, one.charge) for one in self.engine.view.starting()}
         assert found == {one.gang.id: (one.places, one.charge) for one in made}
 
     @invariant()
@@ -268,24 +268,26 @@ class EngineMachine(RuleBasedStateMachine):
         """Room that nobody is known to hold would never come free for them."""
         engine = self.engine
         held = [
-            (one.gang.id, p) for one in (*engine.running(), *engine.starting()) for p in one.places
+            (one.gang.id, p)
+            for one in (*engine.view.running(), *engine.view.starting())
+            for p in one.places
         ]
-        held += [(one.gang.id, place) for one in engine.terminating() for place in one.places]
+        held += [(one.gang.id, place) for one in engine.view.terminating() for place in one.places]
         known = Counter((gang, p.name, p.node, p.needs.requests) for gang, p in held)
         charged = Counter()
-        for key, charge in engine.cluster.allocations().items():
+        for key, charge in engine.view.cluster.allocations().items():
             gang, name = key if isinstance(key, tuple) else self._member_of(key)
-            if gang in engine.gangs and engine.gangs[gang].spec is not None:
+            if gang in engine.view.gangs and engine.view.gangs[gang].spec is not None:
                 charged[gang, name, charge.node, charge.needs.requests] += 1
         assert known == charged
 
     def _member_of(self, uid):
-        pod = self.engine.pod(uid)
+        pod = self.engine.view.pod(uid)
         return pod.gang, pod.name
 
     @invariant()
     def the_next_moment_is_known(self):
-        due = (gang.next_deadline_s() for gang in self.engine.gangs.values())
+        due = (gang.next_deadline_s() for gang in self.engine.view.gangs.values())
         assert self.engine.next_deadline_s() == min(
             (at for at in due if at is not None), default=None
         )
@@ -293,7 +295,7 @@ class EngineMachine(RuleBasedStateMachine):
     @invariant()
     def binds_go_out_for_whole_gangs_only(self):
         """While a bind is in flight, every other member is bound or in flight as well."""
-        for state in self.engine.gangs.values():
+        for state in self.engine.view.gangs.values():
             if state.state is State.BINDING:
                 members = [m for m in state.members.values() if not m.late]
                 assert not any(m.stage and m.stage.before_barrier for m in members)
@@ -304,7 +306,7 @@ class EngineMachine(RuleBasedStateMachine):
             count = sum(self.names[uid].startswith(f"{name}-") for uid in self.where)
             if 0 < count < size and name not in self.staged():
                 since_s = self.partial_since_s.setdefault(name, self.now_s)
-                state = self.engine.gangs[f"ns/{name}"]
+                state = self.engine.view.gangs[f"ns/{name}"]
                 waiting_for_world = any(
                     getattr(order, "gang", None) == f"ns/{name}" for order in self.asked
                 )

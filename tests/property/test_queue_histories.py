@@ -54,7 +54,10 @@ def test_the_books_hold_and_nobody_starves(seed, name):
     job_run.run(until_s=50_000)
     for outcome in job_run.outcomes.values():
         if outcome.ended_s is None:
-            assert never_fits(outcome.job, queues, job_run), (outcome.job, job_run.engine.refusals)
+            assert never_fits(outcome.job, queues, job_run), (
+                outcome.job,
+                job_run.engine.view.refusals,
+            )
     check_preemptions(job_run)
 
 
@@ -62,11 +65,11 @@ def check_loans(job_run: JobRun, queues: list[Queue]) -> None:
     """What may not be stopped is never more than a queue is guaranteed: it would be no loan."""
     parents = {queue.name: queue.parent for queue in queues}
     held: dict[str, int] = {}
-    for state in job_run.engine.gangs.values():
+    for state in job_run.engine.view.gangs.values():
         if state.spec is not None and not state.spec.preemptible:
             name = state.spec.queue
             while name:
-                gpus = job_run.engine.ledger.usage_of_gang(state.id).get((GPU, ""), 0)
+                gpus = job_run.engine.view.ledger.usage_of_gang(state.id).get((GPU, ""), 0)
                 held[name] = held.get(name, 0) + gpus
                 name = parents[name]
     for queue in queues:
@@ -76,7 +79,7 @@ def check_loans(job_run: JobRun, queues: list[Queue]) -> None:
 
 def never_fits(job: Job, queues: list[Queue], job_run: JobRun) -> bool:
     """Tell whether a job is too large for its queue or the cluster, and was told so."""
-    refusal = job_run.engine.refusals.get(job.id)
+    refusal = job_run.engine.view.refusals.get(job.id)
     if refusal is not None and refusal.reason.value in ("LargerThanQuota", "LargerThanCluster"):
         return True
     by_name = {queue.name: queue for queue in queues}
@@ -115,7 +118,7 @@ def late_s(job_run: JobRun) -> dict[str, float]:
     promised: dict[str, float] = {}
 
     def look(now_s: float) -> None:
-        for gang, one in job_run.engine.backfill_reservations.items():
+        for gang, one in job_run.engine.view.backfill_reservations.items():
             promised.setdefault(gang, one.start_s)
 
     job_run.observers.on_plan = look

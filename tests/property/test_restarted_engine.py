@@ -4,6 +4,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from builders import WrappedEngine
 from effort import seeds
 from test_queue_histories import POLICIES
 
@@ -23,63 +24,63 @@ def test_a_restart_changes_nothing(seed, name):
     assert found.waiting
 
 
-class CountsTheirWaitAnew(Engine):
+class CountsTheirWaitAnew(WrappedEngine):
     """Planted bug: gangs wait since this process heard of them."""
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.GangSeen):
             fact = f.GangSeen(replace(fact.gang, created_s=now_s))
-        return super().observe(fact, now_s)
+        return self.inner.observe(fact, now_s)
 
 
-class TakesThePresentMinimum(Engine):
+class TakesThePresentMinimum(WrappedEngine):
     """Planted bug: what runs has to be what its owner asks for now."""
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.PodSeen):
             fact = replace(fact, minimum=0)
-        return super().observe(fact, now_s)
+        return self.inner.observe(fact, now_s)
 
 
-class HasNoPast(Engine):
+class HasNoPast(WrappedEngine):
     """Planted bug: what gangs have been through is not read."""
 
     def observe(self, fact, now_s):
-        return () if isinstance(fact, f.HistoryRestored) else super().observe(fact, now_s)
+        return () if isinstance(fact, f.HistoryRestored) else self.inner.observe(fact, now_s)
 
 
-class BreaksPromises(Engine):
+class BreaksPromises(WrappedEngine):
     """Planted bug: promises are not read."""
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.HistoryRestored):
             fact = replace(fact, promised_s=None, promised=())
-        return super().observe(fact, now_s)
+        return self.inner.observe(fact, now_s)
 
 
-class TriesAtOnce(Engine):
+class TriesAtOnce(WrappedEngine):
     """Planted bug: gangs neither back off nor stay away from nodes that refused them."""
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.HistoryRestored):
             fact = replace(fact, not_before_s=None, avoid=(), most_until_s=None)
-        return super().observe(fact, now_s)
+        return self.inner.observe(fact, now_s)
 
 
-class FreesRoomThatIsMade(Engine):
+class FreesRoomThatIsMade(WrappedEngine):
     """Planted bug: room is not held for whom others are stopped."""
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.HistoryRestored):
             fact = replace(fact, places=())
-        return super().observe(fact, now_s)
+        return self.inner.observe(fact, now_s)
 
 
-class ForgetsGpuTime(Engine):
+class ForgetsGpuTime(WrappedEngine):
     """Planted bug: what queues have used is not read."""
 
     def observe(self, fact, now_s):
-        return () if isinstance(fact, f.UsageRestored) else super().observe(fact, now_s)
+        return () if isinstance(fact, f.UsageRestored) else self.inner.observe(fact, now_s)
 
 
 class LearnsFromEnded(Running):
@@ -94,11 +95,11 @@ class LearnsFromEnded(Running):
 LearnsOfTheDead = partial(Engine, classes=PartClasses(running=LearnsFromEnded))
 
 
-class StopsInTurn(Engine):
+class StopsInTurn(WrappedEngine):
     """Planted bug: who stopped whom is not read."""
 
     def observe(self, fact, now_s):
-        return () if isinstance(fact, f.PreemptionRestored) else super().observe(fact, now_s)
+        return () if isinstance(fact, f.PreemptionRestored) else self.inner.observe(fact, now_s)
 
 
 @pytest.mark.parametrize(

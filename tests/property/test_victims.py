@@ -71,7 +71,7 @@ def test_no_set_of_victims_is_cheaper(seed):
         GangSeen(templated("high", pods, needs(each), queue="q", priority=10, created_s=NOW_S)),
         NOW_S,
     )
-    plan = make_plan(engine.snapshot(NOW_S), POLICIES, NOW_S)
+    plan = make_plan(engine.begin_cycle(NOW_S), POLICIES, NOW_S)
     if best is None:
         assert not plan.placements
         return
@@ -97,7 +97,7 @@ def test_whoever_must_go_is_found_behind_hundreds_of_cheaper_ones():
         )  # fmt: skip
         engine.observe(fact, started_s)
     engine.observe(GangSeen(templated("high", 1, needs(8), queue="q", priority=9)), NOW_S)
-    plan = make_plan(engine.snapshot(now_s=NOW_S), POLICIES, NOW_S)
+    plan = make_plan(engine.begin_cycle(now_s=NOW_S), POLICIES, NOW_S)
     (planned,) = plan.placements
     (where,) = {name for _, name in planned.placement.nodes}
     assert where == f"n{nodes - 1}"  # there the dear one has run for the shortest time

@@ -32,7 +32,7 @@ class Written:
         self.engine = Engine(Limits(), Ledger())
 
     def hear(self, fact):
-        self.trail.fact(self.engine, fact, 1_700_000_000.25)
+        self.trail.fact(self.engine.view, fact, 1_700_000_000.25)
         self.engine.observe(fact, 1_700_000_000.25)
 
     def lines(self):
@@ -86,7 +86,7 @@ def test_who_was_stopped_for_whom_and_by_what_right():
     stopped = Preempt(GangId("ns/lent"), GangId("ns/owner"), (PodName("p"),), "reclaim", 7200.04)
     deleted = Evict(GangId("ns/lent"), PodUid("u"), PodName("p"), "stopped for ns/owner")
     for order in (stopped, deleted, Release(GangId("ns/lent"))):
-        written.trail.order(written.engine, order, 0.0)
+        written.trail.order(written.engine.view, order, 0.0)
     who, pod = written.lines()
     assert who == {
         "at": "1970-01-01T00:00:00.000Z",
@@ -107,7 +107,7 @@ def test_who_left_for_an_administrator_and_what_that_cost():
     written = Written()
     written.hear(GangSeen(Gang(GangId("ns/g"), 1, queue="a", user="ann")))
     for ground, name in ((DrainReason.QUEUE, "a"), (DrainReason.RESERVATION, "upgrade")):
-        written.trail.order(written.engine, Drain(GangId("ns/g"), ground, name, 9.04), 0.0)
+        written.trail.order(written.engine.view, Drain(GangId("ns/g"), ground, name, 9.04), 0.0)
     queue, reservation = written.lines()
     assert queue == {
         "at": "1970-01-01T00:00:00.000Z",
@@ -130,7 +130,7 @@ def test_who_left_for_an_administrator_and_what_that_cost():
 def test_a_gang_that_is_gone_is_named_all_the_same():
     written = Written()
     order = Evict(GangId("ns/gone"), PodUid("u"), PodName("p"), "why")
-    written.trail.order(written.engine, order, 0.0)
+    written.trail.order(written.engine.view, order, 0.0)
     (line,) = written.lines()
     assert line["gang"] == "ns/gone"
     assert line["node"] is None
@@ -143,6 +143,6 @@ def test_the_node_of_a_pod_that_is_deleted_is_named():
     written.hear(GangSeen(Gang(gang, 1)))
     written.hear(pod("g-0", "g", node=NodeName("n0"), started_s=0.0))
     order = Evict(gang, PodUid("g-0"), PodName("ns/g-0"), "stopped for ns/owner")
-    written.trail.order(written.engine, order, 0.0)
+    written.trail.order(written.engine.view, order, 0.0)
     (line,) = written.lines()
     assert line["node"] == "n0"

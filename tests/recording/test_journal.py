@@ -10,16 +10,16 @@ from builders import node
 
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
+from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
 from gangsched.core.policy import Policies
 from gangsched.core.quota.runtime_history import job_name_prefix
-from gangsched.core.snapshot import Asked
 from gangsched.recording.anonymize import Pseudonyms
 from gangsched.recording.journal import (
     Entry,
     Journal,
-    JournalledEngine,
+    RecordingEngine,
     entries,
     fact_of,
     name_of,
@@ -68,7 +68,7 @@ def journal(tmp_path):
     with path.open("w") as file:
 
         def engine(limits):
-            return JournalledEngine(limits, None, Journal(file))
+            return RecordingEngine(Engine(limits, None), Journal(file))
 
         nodes = [node(f"gpu-{index}", labels={"rack": f"row-{index % 2}"}) for index in range(4)]
         job_run = JobRun(nodes, jobs(60), POLICIES, QUEUES, engine=engine).run(2000.0)
@@ -131,11 +131,11 @@ def test_a_snapshot_is_the_engine_as_it_was(journal, tmp_path):
     assert after.now_s == pytest.approx(before.now_s)
     assert waiting(after) == waiting(before)
     assert waiting(before)
-    assert after.engine.cluster.used.sum() == before.engine.cluster.used.sum() > 0
+    assert after.engine.view.cluster.used.sum() == before.engine.view.cluster.used.sum() > 0
 
 
 def waiting(recalled):
-    seen = recalled.engine.snapshot(recalled.now_s, who=Asked.ALL)
+    seen = recalled.engine.view.snapshot_all(recalled.now_s)
     return sorted((one.gang.id, len(one.members), one.priority) for one in seen.waiting)
 
 
@@ -150,16 +150,16 @@ def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
         assert f'"{name}' not in text, name
     after = restore(path)
     assert len(waiting(after)) == len(waiting(before))
-    assert after.engine.cluster.used.sum() == before.engine.cluster.used.sum()
+    assert after.engine.view.cluster.used.sum() == before.engine.view.cluster.used.sum()
     # The runs of one job are still told from others: what was learnt of them holds.
     (key,) = after.engine.history.runs
-    users = {one.spec.user for one in after.engine.gangs.values() if one.spec is not None}
+    users = {one.spec.user for one in after.engine.view.gangs.values() if one.spec is not None}
     assert key[0] in users
-    assert any(job_name_prefix(one) == key[1] for one in after.engine.gangs)
+    assert any(job_name_prefix(one) == key[1] for one in after.engine.view.gangs)
 
 
 def gang(recalled):
-    state = recalled.engine.gangs[GangId(next(iter(recalled.engine.gangs)))]
+    state = recalled.engine.view.gangs[GangId(next(iter(recalled.engine.view.gangs)))]
     assert state.spec is not None
     return state.spec
 

@@ -212,7 +212,7 @@ def check(scenario: Scenario, job_run: JobRun) -> None:
 
 
 def _check_job(expect: Expect, outcome, job_run: JobRun) -> None:
-    evidence = (expect, outcome, job_run.engine.refusals.get(outcome.job.id))
+    evidence = (expect, outcome, job_run.engine.view.refusals.get(outcome.job.id))
     if expect.starts_by is not None:
         assert outcome.started_s is not None, evidence
         assert outcome.started_s <= expect.starts_by, evidence
@@ -227,6 +227,6 @@ def _check_job(expect: Expect, outcome, job_run: JobRun) -> None:
     if expect.stopped_most is not None:
         assert outcome.stopped <= expect.stopped_most, evidence
     if expect.refused or expect.says:
-        refusal = job_run.engine.refusals[GangId(f"ns/{outcome.job.name}")]
+        refusal = job_run.engine.view.refusals[GangId(f"ns/{outcome.job.name}")]
         assert expect.refused in ("", refusal.reason.value), evidence
         assert expect.says in refusal.message, evidence

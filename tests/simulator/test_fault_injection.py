@@ -5,6 +5,7 @@ from functools import cache, partial
 from pathlib import Path
 
 import pytest
+from builders import WrappedEngine
 from effort import seeds
 
 from gangsched.core.engine.allocations import Allocations
@@ -93,13 +94,17 @@ LeavesGangsPartial = partial(
 )
 
 
-class NeverPlansAgain(Engine):
+class NeverPlansAgain(WrappedEngine):
     """Planted bug: a gang that was stopped is forgotten."""
 
-    def snapshot(self, **asked):
-        seen = super().snapshot(**asked)
-        lines = [replace(one, gangs=fresh(one.gangs)) for one in seen.lines if fresh(one.gangs)]
-        return replace(seen, waiting=fresh(seen.waiting), lines=tuple(lines))
+    def begin_cycle(self, *args, **settings):
+        seen = self.inner.begin_cycle(*args, **settings)
+        lines = [
+            replace(one, gangs=fresh(one.gangs))
+            for one in seen.equivalence_classes
+            if fresh(one.gangs)
+        ]
+        return replace(seen, waiting=fresh(seen.waiting), equivalence_classes=tuple(lines))
 
 
 def fresh(gangs):

@@ -6,7 +6,7 @@ from gangsched.cli.cluster.lookup import similar_nodes
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.cluster.supply import missing_resources
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU
@@ -16,7 +16,7 @@ from gangsched.kube.decoding.cluster.queues import amount
 from gangsched.kube.decoding.quantities import DecodeError
 
 
-def change_quota(engine: Engine, text: str, now_s: float) -> None:
+def change_quota(engine: SchedulingEngine, text: str, now_s: float) -> None:
     """Set a nominal quota, given as `QUEUE:RESOURCE[/GPU TYPE]=NOMINAL`.
 
     Raises:
@@ -25,7 +25,7 @@ def change_quota(engine: Engine, text: str, now_s: float) -> None:
     """
     name, _, rest = text.partition(":")
     resource, _, nominal = rest.rpartition("=")
-    tree = engine.ledger.usage.tree
+    tree = engine.view.ledger.usage.tree
     declared = tree.queues.get(name)
     if declared is None or not resource or not nominal:
         names = ", ".join(sorted(tree.queues))
@@ -48,7 +48,7 @@ def change_quota(engine: Engine, text: str, now_s: float) -> None:
     engine.observe(f.QueueSeen(replace(declared, quotas=(*others, new))), now_s)
 
 
-def add_nodes(engine: Engine, text: str, now_s: float) -> None:
+def add_nodes(engine: SchedulingEngine, text: str, now_s: float) -> None:
     """Add copies of an existing node, given as `COUNT:NODE`.
 
     Raises:
@@ -62,10 +62,10 @@ def add_nodes(engine: Engine, text: str, now_s: float) -> None:
             f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: how many copies of an "
             f"existing node to add, 10,000 at most"
         )
-    row = engine.cluster.rows.get(NodeName(original))
-    node: Node | None = engine.cluster.nodes[row] if row is not None else None
+    row = engine.view.cluster.rows.get(NodeName(original))
+    node: Node | None = engine.view.cluster.nodes[row] if row is not None else None
     if node is None:
-        existing = similar_nodes(engine, original)
+        existing = similar_nodes(engine.view, original)
         raise ConfigError(f"--nodes {text}: there is no node {original!r}; {existing}")
     for index in range(count):
         name = NodeName(f"{original}-more-{index}")
@@ -73,19 +73,22 @@ def add_nodes(engine: Engine, text: str, now_s: float) -> None:
         engine.observe(f.NodeSeen(replace(node, name=name, labels=labels)), now_s)
 
 
-def queue_notes(engine: Engine, name: str) -> list[str]:
+def queue_notes(engine: SchedulingEngine, name: str) -> list[str]:
     """Return sentences on a queue that its numbers do not show, such as capped quotas."""
-    tree = engine.ledger.usage.tree
+    tree = engine.view.ledger.usage.tree
     if name not in tree:
         return [f"the queue cannot be used: {tree.problems[name]}"]
-    return [*tree.notices(name), *missing_resources(tree.queues[name], engine.cluster.supply())]
+    return [
+        *tree.notices(name),
+        *missing_resources(tree.queues[name], engine.view.cluster.supply()),
+    ]
 
 
-def new_queue_notes(before: Engine, after: Engine) -> list[str]:
+def new_queue_notes(before: SchedulingEngine, after: SchedulingEngine) -> list[str]:
     """Return the notes on queues that apply after changes and did not before."""
     return [
         f"queue {name}: {sentence}"
-        for name in after.ledger.usage.tree.top_down()
+        for name in after.view.ledger.usage.tree.top_down()
         for sentence in queue_notes(after, name)
         if sentence not in queue_notes(before, name)
     ]

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from gangsched.config import ConfigError
-from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.incomplete import incomplete_reason
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import plural
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
@@ -41,14 +41,14 @@ _ENDED = {"Succeeded": "Finished", "Complete": "Finished", "Completed": "Finishe
 _ONE_BY_ONE = ("Deployment",)
 
 
-def gang_named(engine: Engine, name: str) -> GangId | None:
+def gang_named(view: EngineView, name: str) -> GangId | None:
     """Return the gang of a name: the gang's own, or the job's or group's that declares it.
 
     Raises:
         ConfigError: several gangs have the name.
 
     """
-    gangs = engine.gangs
+    gangs = view.gangs
     if GangId(name) in gangs and gangs[GangId(name)].spec is not None:
         return GangId(name)
     namespace, _, own = name.partition("/")
@@ -63,19 +63,19 @@ def gang_named(engine: Engine, name: str) -> GangId | None:
     return of_jobs[0] if of_jobs else GangId(name) if GangId(name) in gangs else None
 
 
-def suggestion(engine: Engine, name: str) -> str:
+def suggestion(view: EngineView, name: str) -> str:
     """Suggest gangs: of the same name in other namespaces, else of a similar name in this one."""
     namespace, _, own = name.partition("/")
-    gangs = sorted(str(gang) for gang in engine.gangs if gang != name)
+    gangs = sorted(str(gang) for gang in view.gangs if gang != name)
     candidates = [gang for gang in gangs if gang.endswith((f"/{own}", f":{own}"))][:_NAMED_MAX]
     here = [gang for gang in gangs if gang.startswith(f"{namespace}/")][:_COMPARED_MAX]
     candidates = candidates or get_close_matches(name, here, _NAMED_MAX)
     return f"; did you mean {', '.join(candidates)}?" if candidates else ""
 
 
-def similar_nodes(engine: Engine, like: str) -> str:
+def similar_nodes(view: EngineView, like: str) -> str:
     """Say how many nodes exist, and name those with the most similar names."""
-    nodes = sorted(str(name) for name in engine.cluster.rows)
+    nodes = sorted(str(name) for name in view.cluster.rows)
     if not nodes:
         return "there are no nodes"
     named = get_close_matches(like, nodes[:_COMPARED_MAX], _NAMED_MAX) or nodes[:_NAMED_MAX]

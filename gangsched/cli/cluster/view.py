@@ -11,13 +11,11 @@ from typing import Any
 from gangsched.cli.cluster import leader, lookup
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.ids import GangId
 from gangsched.core.planning.forecast import Effort, Prediction, forecast, with_observed_ranges
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import Budget
-from gangsched.core.snapshot import Asked
 from gangsched.kube.background import disruption_budgets
 from gangsched.kube.background.advisor import budget_of
 from gangsched.kube.client.access import Access
@@ -38,7 +36,7 @@ class ClusterView:
     same answers.
     """
 
-    engine: Engine
+    engine: SchedulingEngine
     policies: Policies
     now_s: float
     priorities: dict[str, int] = field(default_factory=dict)
@@ -52,7 +50,7 @@ class ClusterView:
 
     def predictions(self) -> dict[GangId, Prediction]:
         """Run the scheduler forward; ranges are as wide as the errors of earlier forecasts."""
-        snapshot = self.engine.snapshot(self.now_s, who=Asked.ALL)
+        snapshot = self.engine.view.snapshot_all(self.now_s)
         drawn = forecast(snapshot, self.policies, self.now_s, self.effort)
         return with_observed_ranges(
             drawn, self.engine.history.starts.punctuality(self.now_s), self.now_s
@@ -71,7 +69,7 @@ async def read_cluster(access: Access, config: SchedulerConfig, policies: Polici
         async with KubeClient(access) as client:
             await leader.warn_without_leader(client, config.lease)
             scheduler = await read_scheduler(client, config, policies)
-            protected = await disruption_budgets.protected(client, scheduler.engine)
+            protected = await disruption_budgets.protected(client, scheduler.engine.view)
     finally:
         logger.setLevel(before)
     return ClusterView(
@@ -130,13 +128,8 @@ async def capture_facts(
     """Read the cluster; return the engine with the facts that describe the cluster."""
     facts: list[f.Fact] = []
 
-    class RecordingEngine(Engine):
-        def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
-            facts.append(fact)
-            return super().observe(fact, now_s)
-
     async with KubeClient(access) as client:
-        scheduler = await read_scheduler(client, config, policies, RecordingEngine)
+        scheduler = await read_scheduler(client, config, policies, facts.append)
     return RestoredEngine(scheduler.engine, scheduler.now_s(), facts)
 
 
@@ -158,11 +151,11 @@ async def read_scheduler(
     client: KubeClient,
     config: SchedulerConfig,
     policies: Policies,
-    engine: type[Engine] = Engine,
+    on_fact: Callable[[f.Fact], None] = lambda _: None,
 ) -> Scheduler:
-    """Read the cluster through a client, then stop the watches."""
+    """Read the cluster through a client, then stop the watches; `on_fact` gets each fact."""
     config = await with_leader_namespace(client, config)
-    scheduler = Scheduler(client, config, policies, Metrics(), read_only=True, make_engine=engine)
+    scheduler = Scheduler(client, config, policies, Metrics(), read_only=True, on_fact=on_fact)
     done = asyncio.Event()
 
     async def watch() -> None:

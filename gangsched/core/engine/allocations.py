@@ -65,6 +65,12 @@ class Allocations:
             self._ledger.set_tree(QueueTree(self._declarations.queues.values()), self.now_s)
         return self._ledger
 
+    def ledger_with_capacity(self) -> Ledger:
+        """Return what the queues hold, for questions about their shares of the present cluster."""
+        ledger = self.ledger
+        ledger.usage.capacity = self.capacity()
+        return ledger
+
     # -- nodes --------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> bool:

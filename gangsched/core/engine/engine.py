@@ -12,7 +12,6 @@ It is made of parts (`parts.py`), and only routes: each fact goes to the part th
 The engine has no clock: every call brings the time, in seconds from any fixed point.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from gangsched.core import facts as f
@@ -21,21 +20,18 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.declarations import Change
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage, State
-from gangsched.core.engine.lifecycle.run_times import is_finished
 from gangsched.core.engine.limits import Limits
 from gangsched.core.engine.parts import PARTS, PartClasses, Parts
-from gangsched.core.engine.preemption_history import PreemptionHistory
 from gangsched.core.engine.revalidation import still_fits, without_victims
 from gangsched.core.engine.settings import Settings
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.core.model.queues import Booking, Queue, QuotaKey
-from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.model.topology import Topology
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.refusal import Refusal
 from gangsched.core.planning.planner import Plan, Planned
 from gangsched.core.quota.ledger import Ledger
 from gangsched.core.quota.runtime_history import RuntimeHistory
-from gangsched.core.snapshot import Asked, BackfillReservation, RunningGang, Snapshot
+from gangsched.core.snapshot import Snapshot
 
 
 class Engine:
@@ -45,7 +41,9 @@ class Engine:
         self, limits: Limits, ledger: Ledger | None = None, *, classes: PartClasses = PARTS
     ) -> None:
         self.parts = Parts(Settings(limits), ledger or Ledger(), classes)
-        """Every part; drivers ask the engine instead."""
+        """Every part; drivers ask the view instead."""
+        self.view = EngineView(self.parts)
+        """The state, for reading."""
         self._replanned_s = 0.0
         """When all refused gangs were last planned again because of time alone."""
 
@@ -63,13 +61,13 @@ class Engine:
             case f.Prepared(uid, node):
                 parts.pods.prepared(uid, node, now_s)
             case f.Bound(uid, node):
-                pod = self.pod(uid)
+                pod = parts.table.pods.get(uid)
                 if pod is not None and pod.node is None:
                     parts.pods.seen(replace(pod, node=node, gated=False), now_s)
             case f.PrepareFailed() | f.BindFailed():
                 parts.pods.refused(fact, now_s)
             case f.PlanFailed(gang_id):
-                failed = self.gangs.get(gang_id)
+                failed = self.parts.table.gangs.get(gang_id)
                 if failed is not None:
                     parts.deadlines.back_off_after_plan_failure(failed, fact, now_s)
             case f.NodeSeen(node=node_seen):
@@ -114,7 +112,7 @@ class Engine:
             parts.lifecycle.settle(gang, now_s)
 
     def _gang_gone(self, gang_id: GangId, now_s: float) -> None:
-        parts, gang = self.parts, self.gangs.get(gang_id)
+        parts, gang = self.parts, self.parts.table.gangs.get(gang_id)
         if gang is None or gang.spec is None or gang.undeclared:
             return
         if gang.state is State.PLACED:
@@ -143,31 +141,24 @@ class Engine:
         for drained in parts.drained.find(now_s):
             parts.preemptions.drain(drained, now_s)
         for gang_id in parts.timers.due(now_s):
-            due = self.gangs.get(gang_id)
+            due = self.parts.table.gangs.get(gang_id)
             if due is not None:
                 parts.due.act(due, now_s)
                 parts.timers.watch(gang_id)
         for gang_id in parts.pending.take_unreported(now_s, self.limits.patrol_s):
-            parts.refusals.report(self.gangs[gang_id])
+            parts.refusals.report(self.parts.table.gangs[gang_id])
         return parts.outbox.drain()
 
     def audit(self, now_s: float) -> dict[str, int]:
         """Compare usage with the pods and places that exist; correct it, return differences."""
         self.parts.allocations.advance_to(now_s)
-        return self.parts.allocations.audit(self.pods())
+        return self.parts.allocations.audit(self.parts.table.pods.values())
 
     # -- planning -----------------------------------------------------------------------------
 
-    def snapshot(
-        self, now_s: float = 0.0, *, who: Asked = Asked.DUE, starts: int | None = None
-    ) -> Snapshot:
-        """Return a frozen view with the gangs to plan; planning ends after `starts` pods."""
-        snapshots = self.parts.snapshots
-        if who is Asked.ALL:
-            return snapshots.with_all(now_s, starts)
-        if who is Asked.DUE:
-            return snapshots.begin_cycle(now_s, starts)
-        return snapshots.with_none(now_s, starts)
+    def begin_cycle(self, now_s: float = 0.0, *, pods_max: int | None = None) -> Snapshot:
+        """Return a snapshot with the gangs to plan next; planning ends after `pods_max` pods."""
+        return self.parts.snapshots.begin_cycle(now_s, pods_max)
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
         """Check every placement on the current state, and reserve those that still hold."""
@@ -182,14 +173,16 @@ class Engine:
         for alike, refusal in plan.lines:
             parts.pending.record_class_refusal(alike, refusal)
         for waiting, refusal in plan.refusals:
-            gang = self.gangs.get(waiting.gang.id)
+            gang = self.parts.table.gangs.get(waiting.gang.id)
             if gang is None or gang.version != waiting.version:
                 continue
             if plan.advice:  # it may be in line again meanwhile, and must stay there
                 if parts.pending.is_current(gang.id, refusal):
                     parts.refusals.refuse(gang, refusal, now_s)
             else:
-                parts.pending.classify(waiting, alone=gang.id in self.backfill_reservations)
+                parts.pending.classify(
+                    waiting, alone=gang.id in parts.feedback.backfill_reservations
+                )
                 parts.refusals.refuse(gang, refusal, now_s)
                 parts.deadlines.shorten_exclusions(gang, now_s)
         if plan.postponed or plan.cut:
@@ -197,7 +190,7 @@ class Engine:
         return parts.outbox.drain()
 
     def _place(self, planned: Planned, now_s: float) -> None:
-        parts, gang = self.parts, self.gangs.get(planned.gang)
+        parts, gang = self.parts, self.parts.table.gangs.get(planned.gang)
         fresh = gang is not None and gang.version == planned.version
         left = self._without_victims(planned) if fresh else None
         if gang is None or left is None or not still_fits(left, gang, planned):
@@ -206,19 +199,20 @@ class Engine:
                 parts.pending.add(gang.id)
             return
         for eviction in planned.placement.evicts:
-            parts.preemptions.preempt(self.gangs[eviction.gang], eviction, gang, now_s)
+            parts.preemptions.preempt(self.parts.table.gangs[eviction.gang], eviction, gang, now_s)
         parts.reservations.reserve(gang, planned, now_s)
 
     def _without_victims(self, planned: Planned) -> Cluster | None:
         """Return the cluster without the victims of a placement; None if one has changed."""
         evicts = planned.placement.evicts
         if not evicts:
-            return self.cluster
-        return without_victims(self.cluster, self.gangs, evicts, self.terminating())
-
-    def pending(self, gang: GangId) -> PendingGang:
-        """Return a gang as a planner sees it, complete with what its queue adds."""
-        return self.parts.views.view(self.gangs[gang])
+            return self.parts.allocations.cluster
+        return without_victims(
+            self.parts.allocations.cluster,
+            self.parts.table.gangs,
+            evicts,
+            self.parts.running.terminating(),
+        )
 
     def take_advice_requests(
         self, limit: int, now_s: float
@@ -226,6 +220,14 @@ class Engine:
         """Return refused gangs to think about, at most `limit`; they count as advised now."""
         due = self.parts.pending.take_advice_requests(limit, now_s, self.limits.advice_s)
         return tuple((self.parts.views.view(gang), refusal) for gang, refusal in due)
+
+    def has_pending_work(self) -> bool:
+        """Return whether a plan made now may place a gang that the last plan did not."""
+        return self.parts.pending.has_pending_work()
+
+    def next_deadline_s(self) -> float | None:
+        """Return when `tick` has something to do next, or None."""
+        return self.parts.timers.next_s()
 
     # -- settings -----------------------------------------------------------------------------
 
@@ -247,150 +249,10 @@ class Engine:
     def driver_checks_unmodelled(self, checks: bool) -> None:
         self.parts.settings.driver_checks_unmodelled = checks
 
-    # -- questions: the answers change nothing ------------------------------------------------
-
-    @property
-    def gangs(self) -> dict[GangId, GangState]:
-        """Every gang by its name."""
-        return self.parts.table.gangs
-
-    @property
-    def cluster(self) -> Cluster:
-        """Nodes, and what they are charged."""
-        return self.parts.allocations.cluster
-
-    @property
-    def ledger(self) -> Ledger:
-        """What queues hold, and have used."""
-        return self.parts.allocations.ledger
-
-    @property
-    def drift(self) -> int:
-        """How many differences audits found and corrected."""
-        return self.parts.allocations.drift
-
-    @property
-    def queues(self) -> dict[str, Queue]:
-        """Queues as they are declared."""
-        return self.parts.declarations.queues
-
-    @property
-    def bookings(self) -> dict[str, Booking]:
-        """Advance reservations as they are declared."""
-        return self.parts.declarations.bookings
-
-    @property
-    def topologies(self) -> dict[str, Topology]:
-        """Topologies as they are declared."""
-        return self.parts.declarations.topologies
-
-    @property
-    def protected(self) -> frozenset[GangId]:
-        """Gangs that a PodDisruptionBudget protects."""
-        return self.parts.declarations.protected
-
     @property
     def history(self) -> RuntimeHistory:
-        """What is learned of run times."""
+        """Run times that were observed; a driver restores those of an earlier process."""
         return self.parts.history
-
-    @property
-    def preemption_history(self) -> PreemptionHistory:
-        """Which gang was preempted for which, a short time ago."""
-        return self.parts.preemption_history
-
-    @property
-    def backfill_reservations(self) -> dict[GangId, BackfillReservation]:
-        """Backfill reservations."""
-        return self.parts.feedback.backfill_reservations
-
-    @property
-    def stale_plans(self) -> int:
-        """How many placements were dropped because the state had changed."""
-        return self.parts.feedback.stale_plans
-
-    @property
-    def refusals(self) -> Mapping[GangId, Refusal]:
-        """Why each pending gang does not start."""
-        return self.parts.pending.refusals
-
-    def reasons(self) -> dict[Reason, int]:
-        """Return how many gangs wait for which reason."""
-        return self.parts.pending.refusals.reasons()
-
-    def capacity(self) -> dict[QuotaKey, int]:
-        """Return what the whole cluster has, in the units of quotas."""
-        return self.parts.allocations.capacity()
-
-    def next_deadline_s(self) -> float | None:
-        """Return when `tick` has something to do next, or None."""
-        return self.parts.timers.next_s()
-
-    def has_pending_work(self) -> bool:
-        """Return whether a gang waits that was not refused on what is free now already."""
-        return self.parts.pending.has_pending_work()
-
-    def has_pending_gangs(self) -> bool:
-        """Return whether any gang waits."""
-        return self.parts.pending.has_pending_gangs()
-
-    def unclassified(self) -> list[GangId]:
-        """Return the gangs that changed since they were planned last, or were never planned."""
-        return self.parts.pending.unclassified()
-
-    def running(self) -> tuple[RunningGang, ...]:
-        """Return every gang that runs whole, with an estimate of how long."""
-        return self.parts.running.running()
-
-    def starting(self) -> tuple[RunningGang, ...]:
-        """Return what is reserved, or bound before its gang is whole, with an estimate."""
-        return self.parts.running.starting()
-
-    def terminating(self) -> tuple[RunningGang, ...]:
-        """Return what was evicted and still takes nodes."""
-        return self.parts.running.terminating()
-
-    def finished(self, gang: GangState) -> bool:
-        """Return whether the work of a gang is done."""
-        return is_finished(gang)
-
-    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
-        """Return what the next process cannot learn from objects."""
-        return self.parts.restoration.past()
-
-    # -- questions about pods -----------------------------------------------------------------
-
-    def pod(self, uid: PodUid) -> f.PodSeen | None:
-        """Return the latest fact about a pod."""
-        return self.parts.table.pods.get(uid)
-
-    def pods(self) -> tuple[f.PodSeen, ...]:
-        """Return the latest fact about every pod, for checkers."""
-        return tuple(self.parts.table.pods.values())
-
-    def reconciled(self, fact: f.PodSeen) -> f.PodSeen:
-        """Return what is believed of a pod."""
-        return self.parts.table.reconciled(fact)
-
-    def assigned_node(self, uid: PodUid) -> NodeName | None:
-        """Return the node a pod may go to now, for a driver's look-up."""
-        found = self.parts.table.member(uid)
-        if found is None or found[0].reservation.waits_for_capacity or found[1].stage is None:
-            return None
-        return found[1].assigned_node
-
-    def node_of_expected_pod(self, gang: GangId, name: PodName) -> NodeName | None:
-        """Return the node that is reserved for a pod of which no fact has come yet."""
-        state = self.gangs.get(gang)
-        member = state.members.get(name) if state is not None else None
-        if (
-            state is None
-            or member is None
-            or state.reservation.waits_for_capacity
-            or member.pod is not None
-        ):
-            return None
-        return member.assigned_node if member.stage is Stage.RESERVED else None
 
 
 __all__ = ["Engine", "GangState", "Limits", "Stage", "State"]

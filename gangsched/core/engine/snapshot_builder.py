@@ -51,8 +51,8 @@ class SnapshotBuilder:
         self._feedback = feedback
         self._deadlines = deadlines
 
-    def begin_cycle(self, now_s: float, starts: int | None) -> Snapshot:
-        """Return a snapshot with the gangs to plan next; planning ends after `starts` pods.
+    def begin_cycle(self, now_s: float, pods_max: int | None) -> Snapshot:
+        """Return a snapshot with the gangs to plan next; planning ends after `pods_max` pods.
 
         Gangs that were refused on what is free now are left out, but for those that have a
         backfill reservation: a plan must know of them.
@@ -62,25 +62,25 @@ class SnapshotBuilder:
         queues = self._allocations.ledger.usage.tree.queues
         strict = {name for name, queue in queues.items() if queue.strict}
         gangs, lines = self._pending.heads(strict)
-        return self._build(gangs, lines, now_s, starts)
+        return self._build(gangs, lines, now_s, pods_max)
 
-    def with_all(self, now_s: float, starts: int | None) -> Snapshot:
+    def with_all(self, now_s: float) -> Snapshot:
         """Return a snapshot with every pending gang, for a forecast."""
         gangs = [gang for gang in self._table.gangs.values() if gang.is_plannable()]
-        return self._build(gangs, (), now_s, starts)
+        return self._build(gangs, (), now_s, None)
 
-    def with_none(self, now_s: float, starts: int | None) -> Snapshot:
+    def with_none(self, now_s: float) -> Snapshot:
         """Return a snapshot without pending gangs."""
-        return self._build((), (), now_s, starts)
+        return self._build((), (), now_s, None)
 
     def _build(
         self,
         gangs: Iterable[GangState],
         lines: tuple[EquivalenceClassView, ...],
         now_s: float,
-        starts: int | None,
+        pods_max: int | None,
     ) -> Snapshot:
-        cluster, ledger = self._allocations.cluster, self._allocations.ledger
+        cluster, ledger = self._allocations.cluster, self._allocations.ledger_with_capacity()
         waiting = self._readable(gangs)
         shapes = (*waiting, *(line.gangs[0] for line in lines))
         ahead = {id(kind): kind for one in shapes for kind in one.kinds[: KINDS.most]}
@@ -88,7 +88,6 @@ class SnapshotBuilder:
             with suppress(Exception):  # the plan meets it as well, and its gang is set aside
                 cluster.capacity(needs)  # counted here and kept up to date from now on
         usage = ledger.usage
-        usage.capacity = self._allocations.capacity()
         usage.historical_gpu_s = ledger.historical_gpu_s(now_s)
         return Snapshot(
             cluster.copy(),
@@ -100,7 +99,7 @@ class SnapshotBuilder:
             tuple(self._feedback.backfill_reservations.values()),
             frozenset(self._feedback.preemption_infeasible),
             equivalence_classes=lines,
-            pods_max=starts,
+            pods_max=pods_max,
             number=self._pending.number,
             rules=self._rules.rules(shapes, now_s),
             starting=self._running.starting(),

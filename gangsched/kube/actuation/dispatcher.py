@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.gangs.gang import GangState
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.kube.actuation.mig_writer import MigWriter
 from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
 from gangsched.kube.status.expected_starts import ExpectedStarts
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class Dispatcher:
     """Hands each order to the part that carries it out."""
 
-    engine: Engine
+    engine: SchedulingEngine
     pods: PodClient
     binder: PodBinder
     mig: MigWriter
@@ -58,7 +58,7 @@ class Dispatcher:
                 self._count(order)
                 self.status.apply(order)
             case o.Reserve() | o.Release():
-                gang = self.engine.gangs.get(order.gang)
+                gang = self.engine.view.gangs.get(order.gang)
                 if gang is None or gang.spec is None or gang.spec.planned_before_creation:
                     self.status.apply(order)  # others have pods: nobody waits for their places
 
@@ -67,7 +67,7 @@ class Dispatcher:
         log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
         if report.reason == "Placed" and not report.adopted:
             self.metrics.gangs_placed.inc()
-            gang = self.engine.gangs.get(report.gang)
+            gang = self.engine.view.gangs.get(report.gang)
             if gang is not None and (since_s := gang.waits_since_s()):
                 self._waited(gang, max(self.now_s() - since_s, 0.0))
         elif report.reason == "Broken":
@@ -77,14 +77,14 @@ class Dispatcher:
         queue = gang.account[0]
         self.metrics.gang_wait_seconds.observe(wait_s)
         self.metrics.queue_wait.labels(queue).observe(wait_s)
-        if any(one != gang.id for one in self.engine.backfill_reservations):
+        if any(one != gang.id for one in self.engine.view.backfill_reservations):
             self.metrics.backfilled.labels(queue).inc()
         first = self.expected.take(gang.id)
         if first is not None:
             self.metrics.start_error.labels(queue).observe(abs(self.now_s() - first))
 
     def _preempted(self, order: o.Preempt | o.Drain) -> None:
-        gang = self.engine.gangs.get(order.gang)
+        gang = self.engine.view.gangs.get(order.gang)
         queue = gang.account[0] if gang is not None else ""
         self.metrics.preemptions.labels(queue, order.reason).inc()
         self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)

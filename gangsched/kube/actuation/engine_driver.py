@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import Gang
 from gangsched.core.planning.planner import Plan
 from gangsched.kube.actuation.dispatcher import Dispatcher
@@ -25,18 +25,19 @@ class EngineDriver:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SchedulingEngine,
         users: Users,
         make_dispatcher: Callable[[Observe], Dispatcher],
         *,
         dispatch: Dispatch | None = None,
         audit_log: AuditLog | None,
         now_s: Callable[[], float],
+        on_fact: Callable[[f.Fact], None] = lambda _: None,
         on_orders: Callable[[], None],
     ) -> None:
         """Carry orders out by `dispatch`, or else by the dispatcher, which answers to `observe`."""
         self._engine, self._users, self._audit_log = engine, users, audit_log
-        self._now_s, self._on_orders = now_s, on_orders
+        self._now_s, self._on_fact, self._on_orders = now_s, on_fact, on_orders
         self.dispatcher = make_dispatcher(self.observe)
         self._dispatch = dispatch or self.dispatcher.dispatch
         self._failed: asyncio.Queue[EngineError] = asyncio.Queue()
@@ -50,7 +51,8 @@ class EngineDriver:
         """
         with self._ending_on_failure(type(fact).__name__):
             if self._audit_log is not None:
-                self._audit_log.fact(self._engine, fact, self._now_s())
+                self._audit_log.fact(self._engine.view, fact, self._now_s())
+            self._on_fact(fact)
             self.execute(self._engine.observe(fact, self._now_s()))
 
     def declare(self, gang: Gang) -> None:
@@ -87,7 +89,7 @@ class EngineDriver:
         self._on_orders()
         for order in orders:
             if self._audit_log is not None:
-                self._audit_log.order(self._engine, order, self._now_s())
+                self._audit_log.order(self._engine.view, order, self._now_s())
             self._dispatch(order)
 
     async def raise_fatal(self) -> None:

@@ -15,7 +15,7 @@ from gangsched.api import names
 from gangsched.api.timestamps import rfc3339, rfc3339_micro
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.ids import GangId, PodName, PodUid
 from gangsched.kube.actuation.job_counters import uncount
 from gangsched.kube.client.client import JSON_PATCH, STRATEGIC, KubeClient
@@ -260,7 +260,7 @@ class PodClient:
 class BinderContext:
     """What a way of binding may use."""
 
-    engine: Engine
+    engine: SchedulingEngine
     pods: PodClient
     observe: Observe
     acts: Callable[[], bool]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from gangsched.config import SchedulerConfig
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction
@@ -19,7 +19,7 @@ from gangsched.core.preemption.defragmentation import (
     move_remedy,
 )
 from gangsched.core.progress import Progress
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.snapshot import Snapshot
 from gangsched.kube.background import disruption_budgets
 from gangsched.kube.client.client import KubeClient
 
@@ -77,12 +77,14 @@ class LiveAdvisor:
         self._now_s = 0.0
         self._looks = 0
 
-    async def refresh(self, engine: Engine, now_s: float) -> None:
+    async def refresh(self, engine: SchedulingEngine, now_s: float) -> None:
         """Take a view to advise on."""
         if self._mode != "off":
-            self._protected = await disruption_budgets.protected(self._client, engine, self._looks)
+            self._protected = await disruption_budgets.protected(
+                self._client, engine.view, self._looks
+            )
             self._looks += 1
-        self._snapshot = engine.snapshot(now_s, who=Asked.ALL)
+        self._snapshot = engine.view.snapshot_all(now_s)
         self._now_s = now_s
 
     def on(self, waiting: PendingGang) -> Snapshot:

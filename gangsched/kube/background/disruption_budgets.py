@@ -6,7 +6,7 @@ from urllib.parse import quote
 import msgspec
 
 from gangsched.core.bounds import BUDGETS, NAMESPACES_READ, PODS_READ
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
@@ -69,32 +69,32 @@ class _TooManyError(Exception):
     """A namespace has more than is read."""
 
 
-async def protected(client: KubeClient, engine: Engine, turn: int = 0) -> frozenset[GangId]:
+async def protected(client: KubeClient, view: EngineView, turn: int = 0) -> frozenset[GangId]:
     """Return of the movable gangs those of which a budget spares fewer pods than they have.
 
     Where budgets cannot be read, or are too many, all gangs of a namespace count as protected. Of
     very many namespaces some are read, others at the next `turn`.
     """
-    movable = frozenset(one.gang.id for one in engine.running() if one.movable)
-    return await _protected_of(movable, client, engine, turn, unread=movable)
+    movable = frozenset(one.gang.id for one in view.running() if one.movable)
+    return await _protected_of(movable, client, view, turn, unread=movable)
 
 
 async def stoppable_protected(
-    client: KubeClient, engine: Engine, turn: int = 0
+    client: KubeClient, view: EngineView, turn: int = 0
 ) -> frozenset[GangId]:
     """Return of the gangs that queues may stop those of which a budget spares fewer pods.
 
     Where budgets cannot be read, or are too many, a gang counts for what it did before: whoever
     writes too many gains nothing.
     """
-    stoppable = frozenset(one.gang.id for one in engine.running() if one.gang.preemptible)
-    return await _protected_of(stoppable, client, engine, turn, unread=engine.protected)
+    stoppable = frozenset(one.gang.id for one in view.running() if one.gang.preemptible)
+    return await _protected_of(stoppable, client, view, turn, unread=view.protected)
 
 
 async def _protected_of(
     gangs: frozenset[GangId],
     client: KubeClient,
-    engine: Engine,
+    view: EngineView,
     turn: int,
     unread: frozenset[GangId],
 ) -> frozenset[GangId]:
@@ -111,13 +111,13 @@ async def _protected_of(
             found |= here & unread
             continue
         try:
-            found |= here & await _protected_in(namespace, client, engine)
+            found |= here & await _protected_in(namespace, client, view)
         except (KubeError, msgspec.DecodeError, _TooManyError):
             found |= here & unread
     return frozenset(found)
 
 
-async def _protected_in(namespace: str, client: KubeClient, engine: Engine) -> set[GangId]:
+async def _protected_in(namespace: str, client: KubeClient, view: EngineView) -> set[GangId]:
     """Return the protected gangs of a namespace, by one list of its budgets and one of its pods."""
     name = quote(namespace, safe="")
     path = f"/apis/policy/v1/namespaces/{name}/poddisruptionbudgets"
@@ -129,7 +129,7 @@ async def _protected_in(namespace: str, client: KubeClient, engine: Engine) -> s
     labels = [
         (known.gang, pod.metadata.labels)
         for pod in await _pods_of(name, client)
-        if (known := engine.pod(PodUid(pod.metadata.uid))) is not None
+        if (known := view.pod(PodUid(pod.metadata.uid))) is not None
         and known.gang is not None
         and known.node is not None
     ]

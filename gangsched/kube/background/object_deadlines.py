@@ -4,10 +4,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from gangsched.core import facts as f
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.snapshot import Asked, Snapshot
+from gangsched.core.snapshot import Snapshot
 from gangsched.kube.background.deadlines import Deadline, Found, LateError, LostThreadError
 from gangsched.kube.stored.quarantine import LOST_S, SLOW_S, Quarantine
 from gangsched.metrics import Metrics
@@ -20,7 +20,7 @@ class ObjectDeadlines:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: SchedulingEngine,
         quarantine: Quarantine,
         metrics: Metrics,
         *,
@@ -32,14 +32,19 @@ class ObjectDeadlines:
         self._engine, self._quarantine, self._metrics = engine, quarantine, metrics
         self._observe, self._now_s, self._start = observe, now_s, start
 
-    def snapshot(self, who: Asked = Asked.DUE, starts: int | None = None) -> Snapshot:
-        """Return a snapshot without the gangs that are set aside."""
+    def begin_cycle(self, pods_max: int | None = None) -> Snapshot:
+        """Return a snapshot with the gangs to plan next, without those that are set aside."""
         self.apply_quarantine()
-        return self._engine.snapshot(self._now_s(), who=who, starts=starts)
+        return self._engine.begin_cycle(self._now_s(), pods_max=pods_max)
+
+    def snapshot_all(self) -> Snapshot:
+        """Return a snapshot with every pending gang that is not set aside."""
+        self.apply_quarantine()
+        return self._engine.view.snapshot_all(self._now_s())
 
     def apply_quarantine(self) -> None:
         """Tell the engine which of the waiting gangs are set aside."""
-        for failed in self._quarantine.caught(self._engine, self._now_s()):
+        for failed in self._quarantine.caught(self._engine.view, self._now_s()):
             self._observe(failed)
 
     async def run_in_time(

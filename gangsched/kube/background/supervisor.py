@@ -11,7 +11,7 @@ from typing import Protocol
 
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Refusal, plural
@@ -24,7 +24,6 @@ from gangsched.core.planning.forecast import (
 )
 from gangsched.core.planning.planner import Plan
 from gangsched.core.policy import Policies
-from gangsched.core.snapshot import Asked
 from gangsched.kube.background.advisor import LiveAdvisor
 from gangsched.kube.background.deadlines import Deadline, LateError
 from gangsched.kube.background.disruption_budgets import stoppable_protected
@@ -80,7 +79,7 @@ class BackgroundTasks:
     def __init__(
         self,
         sink: PlanSink,
-        engine: Engine,
+        engine: SchedulingEngine,
         policies: Policies,
         thinking: ObjectDeadlines,
         statuses: StatusWriters,
@@ -112,7 +111,7 @@ class BackgroundTasks:
             "predictions": self._forecast_loop,
             **self._stored,
             "the status of queues": self._queue_status_loop,
-            "the status of topologies": partial(topologies.run, self._engine.cluster),
+            "the status of topologies": partial(topologies.run, self._engine.view.cluster),
         }
 
     async def supervise(self, name: str, work: Work) -> None:
@@ -141,13 +140,13 @@ class BackgroundTasks:
                     await asyncio.sleep(_LOOK_S)
                     if not self._engine.has_pending_work():
                         break
-        await self._statuses.queues.run(self._engine, lambda: self.predictions)
+        await self._statuses.queues.run(self._engine.view, lambda: self.predictions)
 
     async def _forecast_loop(self) -> None:
         """Predict when waiting gangs start, again and again, within a bounded effort."""
         effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
         while True:
-            snapshot = self._thinking.snapshot(Asked.ALL)
+            snapshot = self._thinking.snapshot_all()
             took_s = 0.0
             found: dict[GangId, Prediction] = {}
             if snapshot.waiting:
@@ -159,7 +158,7 @@ class BackgroundTasks:
                     found = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
                 self._metrics.forecast_seconds.observe(took_s)
-                self._statuses.gangs.predict(found, self._engine.backfill_reservations)
+                self._statuses.gangs.predict(found, self._engine.view.backfill_reservations)
             self._keep_predictions(found)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
 
@@ -174,17 +173,17 @@ class BackgroundTasks:
         drawn = {
             gang: one
             for gang, one in drawn.items()
-            if (now := engine.gangs.get(gang)) is not None and now.is_plannable()
+            if (now := engine.view.gangs.get(gang)) is not None and now.is_plannable()
         }
         starts = engine.history.starts
         told = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)
-        starts.record_predictions(ranges(drawn), now_s, engine.gangs)
+        starts.record_predictions(ranges(drawn), now_s, engine.view.gangs)
         return told
 
     def _keep_predictions(self, found: dict[GangId, Prediction]) -> None:
         self.predictions = found
         self._predicted.set()
-        self._expected.learn(found, self._engine.gangs)
+        self._expected.learn(found, self._engine.view.gangs)
 
     async def _advice_loop(self) -> None:
         """Think about what would help refused gangs, apart from planning."""
@@ -211,7 +210,7 @@ class BackgroundTasks:
         try:
             plan = await self._thinking.run_in_time(self._advising, work, snapshot)
         except LateError:
-            known = self._engine.gangs
+            known = self._engine.view.gangs
             self._too_hard = {g: at for g, at in self._too_hard.items() if g in known}
             self._too_hard[waiting.gang.id] = waiting.version
             return False
@@ -224,8 +223,8 @@ class BackgroundTasks:
         turn = 0
         while True:
             begun_s = time.monotonic()
-            found = await stoppable_protected(self._client, self._engine, turn)
-            if found != self._engine.protected:
+            found = await stoppable_protected(self._client, self._engine.view, turn)
+            if found != self._engine.view.protected:
                 self._sink.observe(f.BudgetsSeen(tuple(sorted(found))))
                 some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "nobody"
                 log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 
 
@@ -33,9 +33,9 @@ class GangProgress:
         return not running and succeeded + failed > 0
 
 
-def pod_counts(engine: Engine, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
+def pod_counts(view: EngineView, gang_id: GangId) -> tuple[int, tuple[int, int, int]]:
     """Return a gang's minimum, and how many of its pods run, succeeded and failed."""
-    gang = engine.gangs.get(gang_id)
+    gang = view.gangs.get(gang_id)
     if gang is None:
         return 1, (0, 0, 0)
     members = gang.members.values()

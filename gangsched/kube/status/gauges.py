@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from gangsched.core.engine.engine import Engine, State
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.pods import GPU, MILLI
 from gangsched.core.model.queues import QuotaKey
 from gangsched.core.policy import PreemptionReason
@@ -13,35 +14,34 @@ _FINISHED = "Finished"
 """To the engine these are placed; but whoever looks wants to know what runs."""
 
 
-def refresh(metrics: Metrics, engine: Engine) -> None:
+def refresh(metrics: Metrics, view: EngineView) -> None:
     """Bring the gauges up to date."""
     counts = dict.fromkeys([*(state.value for state in State), _FINISHED], 0)
     reserved = 0
-    for gang in engine.gangs.values():
-        counts[_FINISHED if engine.finished(gang) else gang.state.value] += 1
+    for gang in view.gangs.values():
+        counts[_FINISHED if view.is_finished(gang) else gang.state.value] += 1
         reserved += gang.members.in_progress()
     for state, count in counts.items():
         metrics.gangs.labels(state).set(count)
     metrics.gangs_refused.clear()
-    for reason, count in engine.reasons().items():
+    for reason, count in view.refusal_counts().items():
         metrics.gangs_refused.labels(reason.value).set(count)
-    for queue in engine.ledger.usage.tree.queues:  # a counter that begins with 1 has no increase
+    for queue in view.ledger.usage.tree.queues:  # a counter that begins with 1 has no increase
         for ground in PreemptionReason:
             metrics.preemptions.labels(queue, ground.value)
         metrics.evicted_gpu_seconds.labels(queue)
         metrics.backfilled.labels(queue)
     metrics.reserved_members.set(reserved)
-    metrics.plans_stale.set(engine.stale_plans)
-    metrics.queues.figures = figures(engine)
-    metrics.queues.gpus, metrics.queues.fragmentation = gpus(engine)
+    metrics.plans_stale.set(view.stale_plans)
+    metrics.queues.figures = figures(view)
+    metrics.queues.gpus, metrics.queues.fragmentation = gpus(view)
 
 
-def figures(engine: Engine) -> dict[str, QueueFigures]:
+def figures(view: EngineView) -> dict[str, QueueFigures]:
     """Return what is shown of each queue."""
-    usage = engine.ledger.usage
+    usage = view.ledger.usage
     tree = usage.tree
-    usage.capacity = engine.capacity()
-    counts = pending_and_admitted(engine)
+    counts = pending_and_admitted(view)
     found = {}
     for name in tree.queues:
         pending, admitted, _ = counts.get(name, (0, 0, []))
@@ -49,7 +49,7 @@ def figures(engine: Engine) -> dict[str, QueueFigures]:
         if name not in tree:
             continue
         shown.share = usage.share(name)
-        time = engine.ledger.accounts.get((name, ""))
+        time = view.ledger.accounts.get((name, ""))
         shown.decayed = time.historical_gpu_s if time is not None else 0.0
         held = {key for key, amount in usage.subtree_usage.get(name, {}).items() if amount}
         for key in sorted({*held, *tree.quota_keys(name)}):
@@ -67,12 +67,12 @@ def unit(key: QuotaKey) -> int:
     return MILLI if key[0] in (GPU, "cpu", "gpu-credits") else 1
 
 
-def gpus(engine: Engine) -> tuple[dict[str, float], float | None]:
+def gpus(view: EngineView) -> tuple[dict[str, float], float | None]:
     """Return GPUs by state, and the part of the free ones that is on nodes partly in use.
 
     The latter is None where no GPU is free.
     """
-    cluster = engine.cluster
+    cluster = view.cluster
     if GPU not in cluster.resources:
         return {}, None
     column = list(cluster.resources).index(GPU)

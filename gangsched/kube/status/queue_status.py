@@ -7,7 +7,8 @@ from typing import Any
 from gangsched.api.timestamps import rfc3339
 from gangsched.core.bounds import SPENT_ROWS
 from gangsched.core.cluster.supply import missing_resources
-from gangsched.core.engine.engine import Engine, State
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Stop
 from gangsched.core.model.refusal import plural
@@ -38,42 +39,48 @@ class QueueStatusWriter:
         self._spent: dict[str, float] = {}
 
     async def run(
-        self, engine: Engine, predictions: Callable[[], dict[GangId, Prediction]]
+        self, view: EngineView, predictions: Callable[[], dict[GangId, Prediction]]
     ) -> None:
         """Write until cancelled."""
         while True:
             now_s = self._now_s()
             moved: set[str] = set()
             if now_s - self._spent_s >= _SPENT_EVERY_S:
-                self._spent_s, moved = now_s, self._queues_with_new_usage(engine, now_s)
-            counts = pending_and_admitted(engine)
+                self._spent_s, moved = now_s, self._queues_with_new_usage(view, now_s)
+            counts = pending_and_admitted(view)
             for name in self.queues:
-                status = queue_status(engine, name, now_s, counts, predictions())
+                status = queue_status(view, name, now_s, counts, predictions())
                 if status.get("head") and not self._name_gangs:
                     status["head"] |= {"gang": "", "message": ""}
-                await self._write_queue(engine, name, status, now_s, spent=name in moved)
+                await self._write_queue(view, name, status, now_s, spent=name in moved)
             for name in self.reservations:
-                await self.reservations.write(name, reservation_status(engine, name, now_s))
+                await self.reservations.write(name, reservation_status(view, name, now_s))
             await asyncio.sleep(_EVERY_S)
 
-    def _queues_with_new_usage(self, engine: Engine, now_s: float) -> set[str]:
+    def _queues_with_new_usage(self, view: EngineView, now_s: float) -> set[str]:
         """Return the queues that spent GPU time since they were last asked.
 
         What was spent earlier decays by itself, wherever it is read: a thousand idle queues are
         not written.
         """
-        before, self._spent = self._spent, engine.ledger.gpu_seconds_total(now_s)
+        before, self._spent = self._spent, view.ledger.gpu_seconds_total(now_s)
         return {queue for queue, spent in self._spent.items() if spent > before.get(queue, 0.0)}
 
     async def _write_queue(
-        self, engine: Engine, name: str, status: dict[str, Any], now_s: float, *, spent: bool
+        self,
+        view: EngineView,
+        name: str,
+        status: dict[str, Any],
+        now_s: float,
+        *,
+        spent: bool,
     ) -> None:
-        problem = self.queues.problems.get(name) or engine.ledger.usage.tree.problems.get(name)
+        problem = self.queues.problems.get(name) or view.ledger.usage.tree.problems.get(name)
         ready = Condition(not problem, "Invalid" if problem else "Valid", problem or "")
-        conditions = (ready,) if problem else (ready, quotas_effective(engine, name))
+        conditions = (ready,) if problem else (ready, quotas_effective(view, name))
 
         def time_spent() -> dict[str, Any]:
-            return {"asOf": rfc3339(now_s), "spent": usage_status(engine, name, now_s)}
+            return {"asOf": rfc3339(now_s), "spent": usage_status(view, name, now_s)}
 
         if not await self.queues.write(name, status, *conditions, beside=time_spent, anyway=spent):
             self._spent.pop(name, None)
@@ -82,19 +89,19 @@ class QueueStatusWriter:
 Counts = dict[str, tuple[int, int, list[GangId]]]
 
 
-def pending_and_admitted(engine: Engine) -> Counts:
+def pending_and_admitted(view: EngineView) -> Counts:
     """Return, by queue, how many gangs wait and have room in it and below, and who waits in it."""
-    tree = engine.ledger.usage.tree
+    tree = view.ledger.usage.tree
     pending: dict[str, int] = {}
     admitted: dict[str, int] = {}
     waiting: dict[str, list[GangId]] = {}
-    for gang in engine.gangs.values():
+    for gang in view.gangs.values():
         if gang.spec is None:
             continue
         queue = gang.spec.queue
         counts = pending
         if gang.state in (State.RESERVED, State.BINDING, State.PLACED):
-            if engine.finished(gang):
+            if view.is_finished(gang):
                 continue
             counts = admitted
         else:
@@ -106,14 +113,14 @@ def pending_and_admitted(engine: Engine) -> Counts:
 
 
 def queue_status(
-    engine: Engine,
+    view: EngineView,
     name: str,
     now_s: float,
     counts: Counts,
     predictions: dict[GangId, Prediction],
 ) -> dict[str, Any]:
     """Return the status of a Queue as its CRD has it, but for GPU time and conditions."""
-    usage = engine.ledger.usage
+    usage = view.ledger.usage
     tree = usage.tree
     pending, admitted, waiting = counts.get(name, (0, 0, []))
     if name not in tree:
@@ -132,12 +139,11 @@ def queue_status(
                 "borrowed": number(key, max(used - nominal, 0)),
             }
         )
-    usage.capacity = engine.capacity()
-    head = head_of(engine, waiting, predictions, now_s)
+    head = head_of(view, waiting, predictions, now_s)
     message = f"{plural(pending, 'gang')} waiting, {admitted} running or starting."
     if tree.queues[name].stop is not Stop.NONE:
         message = f"on hold; {message}"
-    told = [*tree.notices(name), *missing_resources(tree.queues[name], engine.cluster.supply())]
+    told = [*tree.notices(name), *missing_resources(tree.queues[name], view.cluster.supply())]
     if told:
         message = f"{several(told)}."
     return {
@@ -150,11 +156,11 @@ def queue_status(
     }
 
 
-def quotas_effective(engine: Engine, name: str) -> Condition:
+def quotas_effective(view: EngineView, name: str) -> Condition:
     """Return whether all quotas of a queue count as they are written."""
-    tree = engine.ledger.usage.tree
+    tree = view.ledger.usage.tree
     lowered = list(tree.lowered.get(name, {}).values())
-    absent = missing_resources(tree.queues[name], engine.cluster.supply())
+    absent = missing_resources(tree.queues[name], view.cluster.supply())
     reason = "LargerThanParent" if lowered else "NoSuchNode" if absent else "AsWritten"
     told = [*lowered, *absent]
     return Condition(not told, reason, f"{several(told)}." if told else "", "QuotasEffective")
@@ -167,7 +173,10 @@ def several(sentences: list[str]) -> str:
 
 
 def head_of(
-    engine: Engine, waiting: list[GangId], predictions: dict[GangId, Prediction], now_s: float
+    view: EngineView,
+    waiting: list[GangId],
+    predictions: dict[GangId, Prediction],
+    now_s: float,
 ) -> dict[str, Any] | None:
     """Return the gang that is next in a queue, and why it waits."""
     if not waiting:
@@ -175,11 +184,11 @@ def head_of(
 
     def key(gang: GangId) -> tuple[float, str]:
         found = predictions.get(gang)
-        since_s = engine.gangs[gang].waits_since_s()
+        since_s = view.gangs[gang].waits_since_s()
         return (float(found.position) if found is not None else 1e9 + since_s, gang)
 
     first = min(waiting, key=key)
-    refusal = engine.refusals.get(first)
+    refusal = view.refusals.get(first)
     found = predictions.get(first)
     expected = found.start_s if found is not None else None
     return {
@@ -190,14 +199,14 @@ def head_of(
     }
 
 
-def usage_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]]:
+def usage_status(view: EngineView, name: str, now_s: float) -> list[dict[str, Any]]:
     """Return the GPU time of a queue and of its users, for the next process.
 
     Where they are more than there is room for, those who spent most are kept: nobody's budget
     begins anew because others spent little.
     """
     found: list[dict[str, Any]] = []
-    ledger = engine.ledger
+    ledger = view.ledger
     there = [user for queue, user in ledger.accounts if queue == name]
     users = ledger.sorted_by_usage(name, (user for user in there if user), now_s)
     for user in ["", *users] if "" in there else users:
@@ -214,14 +223,14 @@ def usage_status(engine: Engine, name: str, now_s: float) -> list[dict[str, Any]
     return found
 
 
-def reservation_status(engine: Engine, name: str, now_s: float) -> dict[str, Any]:
+def reservation_status(view: EngineView, name: str, now_s: float) -> dict[str, Any]:
     """Return the status of a Reservation as its CRD has it."""
-    booking = engine.bookings.get(name)
+    booking = view.bookings.get(name)
     if booking is None:
         return {"phase": "Invalid"}
     window = booking.window(now_s)
-    rows = reserved_rows(engine.cluster, booking)
-    nodes = [str(engine.cluster.names[row]) for row in rows]
+    rows = reserved_rows(view.cluster, booking)
+    nodes = [str(view.cluster.names[row]) for row in rows]
     if window is None:
         return {"phase": "Over", "message": "its last occurrence is over.", "nodes": nodes}
     start_s, end_s = window

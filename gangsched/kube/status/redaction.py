@@ -3,7 +3,7 @@
 import re
 from collections.abc import Container
 
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import plural
 
@@ -19,8 +19,8 @@ _READ = 4096
 class Redaction:
     """Leaves the names of others out: a tenant's are not for other tenants to read."""
 
-    def __init__(self, engine: Engine, namespaces: Container[str], *, named: bool) -> None:
-        self._engine = engine
+    def __init__(self, view: EngineView, namespaces: Container[str], *, named: bool) -> None:
+        self._view = view
         self._namespaces = namespaces
         self._named = named
 
@@ -32,9 +32,9 @@ class Redaction:
         if self._named:
             return text
         namespace = gang.partition("/")[0]
-        state = self._engine.gangs.get(gang)
+        state = self._view.gangs.get(gang)
         own = state.account[0] if state is not None else ""
-        tree = self._engine.ledger.usage.tree
+        tree = self._view.ledger.usage.tree
 
         def gangs(found: re.Match[str]) -> str:
             ids = re.split(", | and ", found[2])

@@ -9,7 +9,7 @@ import msgspec
 
 from gangsched.core import facts as f
 from gangsched.core.bounds import PAST_LETTERS
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
 from gangsched.kube.stored.config_map import ConfigMapEntry
@@ -50,18 +50,18 @@ class GangHistoryStore:
             log.warning("%s: %s", self._place, error)
             return []
 
-    async def run(self, engine: Engine) -> None:
+    async def run(self, view: EngineView) -> None:
         """Write whenever something changed, until cancelled."""
         while True:
             await asyncio.sleep(_EVERY_S)
-            await self.save(engine)
+            await self.save(view)
 
-    async def save(self, engine: Engine) -> None:
+    async def save(self, view: EngineView) -> None:
         """Write what changed; where that fails it is said, and tried again with the next change."""
         async with self._saving:  # the newest must be the last
             if not self._known:
                 return  # this process never led: what is kept is that of another
-            text = written(engine.past())
+            text = written(view.past())
             if text == self._kept or (not self._kept and text == written(())):
                 return
             try:

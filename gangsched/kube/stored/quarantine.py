@@ -21,7 +21,7 @@ import msgspec
 
 from gangsched import __version__
 from gangsched.core.bounds import SET_ASIDE
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.facts import PlanFailed
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
@@ -156,23 +156,23 @@ class Quarantine:
         """Note that planning a suspect has come to an end."""
         self._changed |= self._suspects.pop(mark, None) is not None
 
-    def caught(self, engine: Engine, now_s: float) -> list[PlanFailed]:
+    def caught(self, view: EngineView, now_s: float) -> list[PlanFailed]:
         """Return of the gangs to plan those that are set aside."""
         self._gangs = {mark: one for mark, one in self._gangs.items() if now_s < one.until_s}
         if not self._gangs:
             return []
-        gangs = list(engine.gangs) if self._new else engine.unclassified()
+        gangs = list(view.gangs) if self._new else view.unclassified()
         self._new = False
-        return list(self._among(gangs, engine))
+        return list(self._among(gangs, view))
 
-    def _among(self, gangs: Iterable[GangId], engine: Engine) -> Iterator[PlanFailed]:
+    def _among(self, gangs: Iterable[GangId], view: EngineView) -> Iterator[PlanFailed]:
         namespaces = {mark.partition("/")[0] for mark in self._gangs}
         for gang_id in gangs:
-            gang = engine.gangs.get(gang_id)
+            gang = view.gangs.get(gang_id)
             if gang_id.partition("/")[0] in namespaces and gang is not None and gang.is_plannable():
                 entry = None
                 with suppress(Exception):  # the next snapshot sets it aside for that
-                    entry = self._gangs.get(request(engine.pending(gang_id)))
+                    entry = self._gangs.get(request(view.pending(gang_id)))
                 if entry is not None:
                     alike = (
                         "" if entry.who == gang_id else f", as for {entry.who}, which asks alike"

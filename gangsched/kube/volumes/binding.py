@@ -49,7 +49,7 @@ class VolumeBinder:
         self._engine, self._pods = context.engine, context.pods
         self._observe, self._now_s = context.observe, context.now_s
         self._volumes, self._client = volumes, client
-        self._chooser = VolumeChooser(context.engine, volumes)
+        self._chooser = VolumeChooser(context.engine.view, volumes)
         volumes.binds, volumes.on_change = True, self._changed
         self._held: dict[GangId, dict[PodUid, o.Prepare]] = {}
         self._passes: dict[GangId, Pass] = {}
@@ -72,7 +72,7 @@ class VolumeBinder:
 
     def on_arrival(self, gang: GangId) -> None:
         """Have claims bound if nobody of a gang is before the barrier but who is held here."""
-        held, state = self._held.get(gang), self._engine.gangs.get(gang)
+        held, state = self._held.get(gang), self._engine.view.gangs.get(gang)
         if not held or state is None or gang in self._passes:
             return
         if state.state is not State.PLACED and state.members.before_barrier() > len(held):

@@ -1,7 +1,7 @@
 """Chooses a volume for each claim of a gang that waits for its first consumer."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.kube.volumes.binding_pass import FailedError, Pass
@@ -13,8 +13,8 @@ from gangsched.kube.volumes.storage_objects import Claim, Key, Volume
 class VolumeChooser:
     """Chooses among the volumes that exist; the others are provisioned."""
 
-    def __init__(self, engine: Engine, volumes: Volumes) -> None:
-        self._engine, self._volumes = engine, volumes
+    def __init__(self, view: EngineView, volumes: Volumes) -> None:
+        self._view, self._volumes = view, volumes
 
     def assume(self, one: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
         """Choose a volume for each claim; return those that exist, and the claims without."""
@@ -57,7 +57,7 @@ class VolumeChooser:
         return given, made
 
     def _node(self, order: o.Prepare) -> Node:
-        cluster = self._engine.cluster
+        cluster = self._view.cluster
         row = cluster.rows.get(order.node)
         node = cluster.nodes[row] if row is not None else None
         if node is None:

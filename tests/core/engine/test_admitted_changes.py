@@ -32,7 +32,7 @@ DC = Topology("default", (Level("dc", "dc"), Level("rack", "rack")))
 
 
 def plan(engine, now_s=0.0):
-    return engine.accept(make_plan(engine.snapshot(now_s=now_s), POLICIES, now_s), now_s)
+    return engine.accept(make_plan(engine.begin_cycle(now_s=now_s), POLICIES, now_s), now_s)
 
 
 def run(engine, group, now_s=0.0, wants=None, on="n"):
@@ -45,12 +45,12 @@ def run(engine, group, now_s=0.0, wants=None, on="n"):
     for index in range(group.min_member):
         engine.observe(f.Prepared(PodUid(f"{name}-{index}"), NodeName(on)), now_s)
         engine.observe(f.Bound(PodUid(f"{name}-{index}"), NodeName(on)), now_s)
-    assert engine.gangs[group.id].state is State.PLACED
+    assert engine.view.gangs[group.id].state is State.PLACED
     return group
 
 
 def used(engine, queue):
-    return engine.ledger.usage.used(queue, KEY)
+    return engine.view.ledger.usage.used(queue, KEY)
 
 
 def said(orders):
@@ -91,7 +91,10 @@ def test_a_running_gang_stays_charged_where_it_was(queue, why):
     assert (used(engine, "mine"), used(engine, queue)) == (8000, 0)
     assert not engine.observe(f.GangSeen(replace(group, queue=queue)), 2.0), "told once"
     assert engine.audit(3.0) == {}
-    assert [one.gang.id for one in preemptible(engine.running(), engine.ledger.usage, 9e9)["mine"]]
+    assert [
+        one.gang.id
+        for one in preemptible(engine.view.running(), engine.view.ledger.usage, 9e9)["mine"]
+    ]
     assert said(engine.observe(f.GangSeen(group), 4.0)) == [
         "all 1 pod of the gang are bound, to 1 node."
     ]
@@ -122,7 +125,7 @@ def test_a_gang_that_starts_anew_is_what_it_is_declared_as():
     engine.observe(f.PodGone(PodUid("g-0")), 2.0)
     engine.observe(pod("g-0", "g", needs(8), uid="again"), 3.0)
     plan(engine, 4.0)
-    assert "may not use queue theirs" in engine.refusals[G].message
+    assert "may not use queue theirs" in engine.view.refusals[G].message
 
 
 def test_a_deleted_queue_leaves_its_gangs_to_the_default_one():
@@ -131,7 +134,8 @@ def test_a_deleted_queue_leaves_its_gangs_to_the_default_one():
     engine.observe(f.QueueGone("mine"), 1.0)
     assert used(engine, "default") == 8000
     assert [
-        one.gang.id for one in preemptible(engine.running(), engine.ledger.usage, 9e9)["default"]
+        one.gang.id
+        for one in preemptible(engine.view.running(), engine.view.ledger.usage, 9e9)["default"]
     ]
     engine.observe(f.QueueSeen(Queue("mine", "org", (Quota(GPU, 8000),))), 2.0)
     assert (used(engine, "mine"), used(engine, "default")) == (8000, 0)
@@ -162,16 +166,16 @@ def test_a_reservation_is_taken_over_where_its_queue_still_admits_it():
     for queue, state in (("mine", State.RESERVED), ("theirs", State.PENDING)):
         engine = two_queues()
         engine.observe(f.GangSeen(templated("g", 1, needs(8), queue=queue)), 0.0)
-        places = ((next(iter(engine.gangs[G].members)), NodeName("n")),)
+        places = ((next(iter(engine.view.gangs[G].members)), NodeName("n")),)
         engine.observe(f.AssignmentsRestored(G, places), 0.0)
-        assert engine.gangs[G].state is state
+        assert engine.view.gangs[G].state is state
 
 
 def test_who_asked_for_a_running_gang_does_not_change():
     engine = two_queues()
     group = run(engine, gang("g", 1, queue="mine", user="ann"))
     engine.observe(f.GangSeen(replace(group, user="bob")), 1.0)
-    assert engine.ledger.allocation(PodUid("g-0")).user == "ann"
+    assert engine.view.ledger.allocation(PodUid("g-0")).user == "ann"
 
 
 # -- loans ----------------------------------------------------------------------------------------
@@ -193,16 +197,18 @@ def test_what_may_not_be_stopped_may_not_borrow():
     engine.observe(f.GangSeen(templated("g", 1, needs(8), queue="guest", preemptible=False)), 0.0)
     engine.observe(f.GangSeen(templated("h", 1, needs(8), queue="guest")), 0.0)
     plan(engine)
-    assert engine.refusals[G].reason.value == "LargerThanQuota"
-    assert "may not be stopped (preemptible: false) may not borrow" in engine.refusals[G].message
-    assert engine.gangs[GangId("ns/h")].state is State.RESERVED
+    assert engine.view.refusals[G].reason.value == "LargerThanQuota"
+    assert (
+        "may not be stopped (preemptible: false) may not borrow" in engine.view.refusals[G].message
+    )
+    assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
 def test_a_queue_may_let_what_may_not_be_stopped_borrow():
     engine = guests(firm_loans=True)
     engine.observe(f.GangSeen(templated("g", 1, needs(8), queue="guest", preemptible=False)), 0.0)
     plan(engine)
-    assert engine.gangs[G].state is State.RESERVED
+    assert engine.view.gangs[G].state is State.RESERVED
 
 
 def test_gangs_that_may_be_stopped_do_not_take_the_guarantee_of_those_that_may_not():
@@ -217,8 +223,8 @@ def test_gangs_that_may_be_stopped_do_not_take_the_guarantee_of_those_that_may_n
         group = templated(name, 1, needs(8), queue="a", preemptible=not firm)
         engine.observe(f.GangSeen(group), 0.0)
         plan(engine)
-    assert engine.gangs[G].state is State.RESERVED
-    assert engine.refusals[GangId("ns/h")].reason.value == "MayNotBorrow"
+    assert engine.view.gangs[G].state is State.RESERVED
+    assert engine.view.refusals[GangId("ns/h")].reason.value == "MayNotBorrow"
 
 
 def test_a_queue_without_quota_has_what_is_guaranteed_to_no_other():
@@ -262,7 +268,7 @@ def test_a_gang_within_its_guarantee_may_say_that_it_may_not_be_stopped():
     engine = guests()
     group = run(engine, gang("g", 1, queue="owner"))
     assert not said(engine.observe(f.GangSeen(replace(group, preemptible=False)), 1.0))
-    assert engine.ledger.usage.firm["owner"][KEY] == 8000
+    assert engine.view.ledger.usage.firm["owner"][KEY] == 8000
     assert engine.audit(2.0) == {}
 
 
@@ -280,11 +286,11 @@ def test_a_gang_whose_group_was_deleted_gives_way_and_is_drained():
     engine = guests()
     run(engine, gang("g", 1, queue="guest"))
     engine.observe(f.GangGone(G), 1.0)
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
     engine.observe(f.GangSeen(templated("o", 2, needs(8), queue="owner")), 2.0)
     assert [one.name for one in plan(engine, 100.0) if isinstance(one, o.Evict)] == ["ns/g-0"]
     engine.observe(f.PodGone(PodUid("g-0")), 101.0)
-    assert G not in engine.gangs
+    assert G not in engine.view.gangs
 
     engine = guests()
     run(engine, gang("g", 1, queue="guest"))
@@ -301,14 +307,14 @@ def test_pods_of_a_deleted_group_are_not_planned():
     assert not [one for one in plan(engine, 3.0) if isinstance(one, o.Prepare)]
     engine.observe(f.GangSeen(gang("g", 1, queue="owner")), 4.0)
     plan(engine, 5.0)
-    assert engine.gangs[G].members.in_progress() == 1, "declared anew, it may grow"
+    assert engine.view.gangs[G].members.in_progress() == 1, "declared anew, it may grow"
 
 
 def test_a_gang_whose_group_went_before_this_process_came_gives_way():
     engine = guests()
     engine.observe(pod("g-0", "g", needs(8), node=NodeName("n")), 0.0)
     engine.tick(10.0)
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
     engine.observe(f.GangSeen(templated("o", 2, needs(8), queue="owner")), 11.0)
     assert [one.name for one in plan(engine, 100.0) if isinstance(one, o.Evict)] == ["ns/g-0"]
 
@@ -341,10 +347,10 @@ def test_a_queue_says_what_gangs_may_have_for_themselves(allowed, asked, starts)
     alone = Constraints(exclusive=asked)
     engine.observe(f.GangSeen(templated("g", 1, needs(1), constraints=alone)), 0.0)
     plan(engine)
-    assert (engine.gangs[G].state is State.RESERVED) == starts
+    assert (engine.view.gangs[G].state is State.RESERVED) == starts
     if not starts:
-        assert engine.refusals[G].reason.value == "NotPermitted"
-        assert f"domains of level {asked} for itself" in engine.refusals[G].message
+        assert engine.view.refusals[G].reason.value == "NotPermitted"
+        assert f"domains of level {asked} for itself" in engine.view.refusals[G].message
 
 
 @pytest.mark.parametrize("allowed", ["", "dc"])
@@ -355,10 +361,10 @@ def test_a_running_gang_does_not_keep_others_out_of_where_they_are(allowed):
     alone = replace(group, constraints=Constraints(exclusive="dc"))
     (told,) = said(engine.observe(f.GangSeen(alone), 1.0))
     assert told.startswith("Others are not kept out of its domains of level dc: ")
-    assert engine.cluster.exclusive_domains == {}
+    assert engine.view.cluster.exclusive_domains == {}
     engine.observe(f.PodGone(PodUid("team-0")), 2.0)
     engine.tick(20.0)
-    assert (G in engine.cluster.exclusive_domains) == bool(allowed), "once it is alone there"
+    assert (G in engine.view.cluster.exclusive_domains) == bool(allowed), "once it is alone there"
 
 
 def test_what_pods_say_of_domains_is_admitted_as_well():
@@ -367,22 +373,22 @@ def test_what_pods_say_of_domains_is_admitted_as_well():
     alone = Constraints(exclusive="dc")
     engine.observe(f.GangSeen(gang("g", 1)), 1.0)
     engine.observe(pod("g-0", "g", needs(1), node=NodeName("n1"), constraints=alone), 1.0)
-    assert engine.gangs[G].state is State.PLACED
-    assert engine.cluster.exclusive_domains == {}
+    assert engine.view.gangs[G].state is State.PLACED
+    assert engine.view.cluster.exclusive_domains == {}
 
 
 def test_a_plan_is_dropped_where_somebody_came_in_between():
     engine = a_centre(Queue("default", exclusive="dc"))
     alone = Constraints(exclusive="rack")
     engine.observe(f.GangSeen(templated("g", 1, needs(1), constraints=alone)), 0.0)
-    made = make_plan(engine.snapshot(), POLICIES, 0.0)
+    made = make_plan(engine.begin_cycle(), POLICIES, 0.0)
     for index in range(4):
         name = f"other-{index}"
         engine.observe(f.GangSeen(gang(name, 1)), 0.0)
         engine.observe(pod(name, name, needs(1), node=NodeName(f"n{index}")), 0.0)
     engine.accept(made, 0.0)
-    assert engine.gangs[G].state is State.PENDING
-    assert engine.stale_plans == 1
+    assert engine.view.gangs[G].state is State.PENDING
+    assert engine.view.stale_plans == 1
 
 
 # -- room without pods ----------------------------------------------------------------------------
@@ -392,12 +398,12 @@ def test_room_is_not_kept_for_long_for_pods_that_do_not_exist():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2, needs(4), schedule_timeout_s=86_400.0)), 0.0)
     plan(engine)
-    first, second = engine.gangs[G].members
-    assert engine.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most
+    first, second = engine.view.gangs[G].members
+    assert engine.view.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most
     engine.observe(pod(first.split("/")[1], "g", needs(4)), 10.0)
-    assert engine.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most, "one is not all"
+    assert engine.view.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most, "one is not all"
     engine.observe(pod(second.split("/")[1], "g", needs(4)), 20.0)
-    assert engine.gangs[G].reservation.start_by_s == 86_400.0
+    assert engine.view.gangs[G].reservation.start_by_s == 86_400.0
 
 
 def test_a_gang_whose_pods_never_come_leaves_the_room_to_others_for_longer_each_time():
@@ -406,11 +412,11 @@ def test_a_gang_whose_pods_never_come_leaves_the_room_to_others_for_longer_each_
     now_s, waits = 0.0, []
     for _ in range(20):
         plan(engine, now_s)
-        assert engine.gangs[G].state is State.RESERVED
+        assert engine.view.gangs[G].state is State.RESERVED
         now_s += ROOM_WITHOUT_PODS_S.most
         engine.tick(now_s)
-        waits.append(engine.gangs[G].retry.backoff_until_s - now_s)
-        now_s = engine.gangs[G].retry.backoff_until_s
+        waits.append(engine.view.gangs[G].retry.backoff_until_s - now_s)
+        now_s = engine.view.gangs[G].retry.backoff_until_s
         engine.tick(now_s)
     assert waits[:4] == [1.0, 600.0, 1200.0, 2400.0]
     assert waits[-1] == NO_SHOW_S.most
@@ -420,18 +426,18 @@ def test_a_running_gang_does_not_keep_room_for_pods_that_are_not_made_anew():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2, needs(4), schedule_timeout_s=86_400.0)), 0.0)
     plan(engine)
-    names = [name.split("/")[1] for name in engine.gangs[G].members]
+    names = [name.split("/")[1] for name in engine.view.gangs[G].members]
     for name in names:
         engine.observe(pod(name, "g", needs(4), node=NodeName("n")), 1.0)
     engine.observe(f.PodGone(PodUid(names[1])), 2.0)
     plan(engine, 3.0)
-    assert engine.gangs[G].members.in_progress() == 1, (
+    assert engine.view.gangs[G].members.in_progress() == 1, (
         "it gets its place back before its pod exists"
     )
     engine.tick(3.0 + ROOM_WITHOUT_PODS_S.most)
-    assert engine.gangs[G].members.in_progress() == 0
-    assert engine.gangs[G].state is State.PLACED
-    assert engine.gangs[G].retry.backoff_until_s is not None
+    assert engine.view.gangs[G].members.in_progress() == 0
+    assert engine.view.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].retry.backoff_until_s is not None
 
 
 def test_quotas_of_a_namespace_are_counted_before_room_is_reserved():
@@ -440,7 +446,7 @@ def test_quotas_of_a_namespace_are_counted_before_room_is_reserved():
     engine.observe(f.NamespaceQuotaSeen("ns", "compute", left), 0.0)
     engine.observe(f.GangSeen(templated("big", 2, needs(8))), 0.0)
     plan(engine)
-    refusal = engine.refusals[GangId("ns/big")]
+    refusal = engine.view.refusals[GangId("ns/big")]
     assert refusal.reason.value == "ResourceQuota"
     assert refusal.message == (
         "ResourceQuota compute of namespace ns has 10 nvidia.com/gpu left; the gang's pods, which "
@@ -450,15 +456,15 @@ def test_quotas_of_a_namespace_are_counted_before_room_is_reserved():
     for name in "ab":
         engine.observe(f.GangSeen(templated(name, 1, needs(6))), 1.0)
     plan(engine, 1.0)
-    states = [engine.gangs[GangId(f"ns/{name}")].state for name in "ab"]
+    states = [engine.view.gangs[GangId(f"ns/{name}")].state for name in "ab"]
     assert states == [State.RESERVED, State.PENDING], "those that start in one cycle count together"
     plan(engine, 2.0)
-    assert engine.gangs[GangId("ns/b")].state is State.PENDING, "and those that are reserved"
-    assert "6 nvidia.com/gpu of it is for gangs" in engine.refusals[GangId("ns/b")].message
+    assert engine.view.gangs[GangId("ns/b")].state is State.PENDING, "and those that are reserved"
+    assert "6 nvidia.com/gpu of it is for gangs" in engine.view.refusals[GangId("ns/b")].message
     engine.observe(f.NamespaceQuotaGone("ns", "compute"), 3.0)
     engine.tick(20.0)
     plan(engine, 20.0)
-    assert engine.gangs[GangId("ns/b")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/b")].state is State.RESERVED
 
 
 def test_pods_that_exist_are_counted_by_the_quota_itself():
@@ -467,4 +473,4 @@ def test_pods_that_exist_are_counted_by_the_quota_itself():
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     engine.observe(pod("g-0", "g", needs(8)), 0.0)
     plan(engine)
-    assert engine.gangs[G].state is State.RESERVED
+    assert engine.view.gangs[G].state is State.RESERVED

@@ -17,7 +17,6 @@ from gangsched.core.model.topology import HOST, Level, Topology
 from gangsched.core.orders import Bind, Evict, Prepare, RepartitionGpus, Report, Reserve
 from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
 from gangsched.core.preemption.defragmentation import Budget, Defragmenter
-from gangsched.core.snapshot import Asked
 from policies.cpsat import Cpsat
 from policies.pack import Pack
 from simulator.invariants.placement_checks import Running, check_no_overcommit
@@ -52,11 +51,11 @@ def test_idle_gpus_are_cut_and_nothing_comes_before_they_are():
     assert sorted(cut.layouts, key=len) == [(), SEVEN, SEVEN]  # two of three GPUs are enough
     assert not of(orders, Reserve)
     assert of(orders, Report)[-1].reason == "MakingRoom"
-    assert engine.gangs[GangId("ns/g")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/g")].state is State.RESERVED
     # The GPUs being cut belong to nobody meanwhile.
     engine.observe(GangSeen(templated("whole", 2, needs(1))), 1.0)
     plan(engine, 1.0)
-    assert engine.gangs[GangId("ns/whole")].state is State.PENDING
+    assert engine.view.gangs[GangId("ns/whole")].state is State.PENDING
     between = a100("n", (), **{GPU: 1})
     assert not of(engine.observe(NodeSeen(between), 2.0), Reserve)
     done = a100("n", cut.layouts, **{GPU: 1, MIG: 14})
@@ -71,7 +70,7 @@ def test_a_gpu_in_use_is_never_cut():
     engine.observe(pod("busy", "other", needs(1), node=NodeName("n")), 0.0)
     engine.observe(GangSeen(templated("g", 1, SLICE)), 0.0)
     assert not of(plan(engine), RepartitionGpus)
-    assert "no node is large enough" in engine.refusals[GangId("ns/g")].message
+    assert "no node is large enough" in engine.view.refusals[GangId("ns/g")].message
 
 
 def test_pools_of_one_node_are_judged_apart():
@@ -119,8 +118,8 @@ def test_a_cut_that_never_comes_is_given_up():
     engine.observe(GangSeen(templated("g", 2, SLICE)), 0.0)
     plan(engine)
     orders = engine.tick(61.0)
-    assert "did not come in time" in of(orders, Report)[0].message
-    assert not engine.cluster.used[engine.cluster.rows[NodeName("n")]].any()
+    assert "was not freed in time" in of(orders, Report)[0].message
+    assert not engine.view.cluster.used[engine.view.cluster.rows[NodeName("n")]].any()
 
 
 def in_rack(name: str, rack: str) -> Node:
@@ -144,8 +143,8 @@ def fragmented(*, movable=True):
 
 
 def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
-    waiting = engine.pending(GangId("ns/big"))
-    snapshot = engine.snapshot(who=Asked.ALL)
+    waiting = engine.view.pending(GangId("ns/big"))
+    snapshot = engine.view.snapshot_all()
 
     def would(gang, on, _):
         return starts(gang, on, POLICIES, now_s)
@@ -156,7 +155,7 @@ def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
 
 def test_the_cheapest_move_makes_room():
     engine = fragmented()
-    assert engine.refusals[GangId("ns/big")].reason == "TopologyDoesNotFit"
+    assert engine.view.refusals[GangId("ns/big")].reason == "TopologyDoesNotFit"
     _, moves = moves_for(engine)
     assert [move.gang for move in moves.moves] == ["ns/x"]
     assert moves.moves[0].target == ("b0",)
@@ -226,7 +225,7 @@ def test_a_gang_that_others_are_before_does_not_have_its_room_made():
 
 def test_a_whole_domain_can_be_freed():
     engine = fragmented()
-    mover = Defragmenter(engine.snapshot(who=Asked.NONE), Pack(), 400.0)
+    mover = Defragmenter(engine.view.snapshot_cluster(), Pack(), 400.0)
     freed = mover.free_domain("", 0)
     assert freed.domain == "a"
     assert [move.gang for move in freed.moves] == ["ns/x"]
@@ -248,10 +247,10 @@ def test_moved_gangs_leave_before_the_other_comes():
     orders = engine.observe(pod("x-0", "x", needs(4), uid="x-0b"), 402.0)
     engine.tick(410.0)
     plan(engine, 410.0)
-    assert engine.assigned_node(PodUid("x-0b")) == "b0"
+    assert engine.view.assigned_node(PodUid("x-0b")) == "b0"
     held = [
         Running(name[1], charge.holder, charge.node, charge.needs)
-        for name, charge in engine.cluster.allocations().items()
+        for name, charge in engine.view.cluster.allocations().items()
         if isinstance(name, tuple)
     ]
     allocatable = {n: dict(in_rack(n, "").allocatable) for n in ("a0", "a1", "b0", "b1")}
@@ -268,7 +267,7 @@ def test_a_stale_move_stops_nobody():
     placement = replace(moves.placement, evicts=(Eviction(GangId("ns/x")),))
     orders = engine.accept(Plan((Planned(waiting.gang.id, waiting.version, placement),)), 402.0)
     assert not of(orders, Evict)
-    assert engine.stale_plans == 1
+    assert engine.view.stale_plans == 1
 
 
 def test_exclusive_domains_are_kept_between_gangs():
@@ -284,7 +283,7 @@ def test_exclusive_domains_are_kept_between_gangs():
     assert set(racks.values()) == {"a", "b"}
     engine.observe(GangSeen(templated("third", 1, needs(8))), 2.0)
     plan(engine, 2.0)
-    third = engine.gangs[GangId("ns/third")]
+    third = engine.view.gangs[GangId("ns/third")]
     assert (third.state is State.RESERVED) == (racks["ns/mine"] == "b")
 
 
@@ -301,7 +300,7 @@ def test_a_lost_member_comes_back_into_its_slice():
     engine.observe(PodGone(PodUid("g-2")), 2.0)
     engine.observe(pod("g-2", "g", needs(8), uid="g-2b", rank=2), 3.0)
     plan(engine, 3.0)
-    assert engine.assigned_node(PodUid("g-2b")) == "b0"
+    assert engine.view.assigned_node(PodUid("g-2b")) == "b0"
 
 
 @pytest.mark.parametrize("placer", [Pack(), Cpsat()])
@@ -312,8 +311,8 @@ def test_a_late_member_goes_where_no_other_of_a_spread_gang_is(placer):
     engine.observe(GangSeen(gang("g", 1, constraints=apart)), 0.0)
     engine.observe(pod("g-0", "g", node=NodeName("a")), 1.0)
     engine.observe(pod("g-1", "g"), 2.0)
-    engine.accept(make_plan(engine.snapshot(2.0), replace(POLICIES, placer=placer), 2.0), 2.0)
-    assert engine.assigned_node(PodUid("g-1")) == "b"
+    engine.accept(make_plan(engine.begin_cycle(2.0), replace(POLICIES, placer=placer), 2.0), 2.0)
+    assert engine.view.assigned_node(PodUid("g-1")) == "b"
 
 
 @pytest.mark.parametrize("placer", [Pack(), Cpsat()])
@@ -326,13 +325,13 @@ def test_a_late_member_waits_until_there_is_a_whole_slice_of_them(placer):
         engine.observe(pod(f"g-{index}", "g", needs(8), node=NodeName(place), rank=index), 1.0)
     engine.observe(pod("g-2", "g", needs(8), rank=2), 2.0)
     policies = replace(POLICIES, placer=placer)
-    engine.accept(make_plan(engine.snapshot(2.0), policies, 2.0), 2.0)
-    refusal = engine.refusals[GangId("ns/g")]
+    engine.accept(make_plan(engine.begin_cycle(2.0), policies, 2.0), 2.0)
+    refusal = engine.view.refusals[GangId("ns/g")]
     assert refusal.reason == "TopologyDoesNotFit"
     assert refusal.message == (
         "1 pod of 8 nvidia.com/gpu, 1 cpu cannot be put in whole slices of 2."
     )
     engine.observe(pod("g-3", "g", needs(8), rank=3), 3.0)
-    engine.accept(make_plan(engine.snapshot(3.0), policies, 3.0), 3.0)
-    assert {engine.assigned_node(PodUid(f"g-{i}")) for i in (2, 3)} == {"b0", "b1"}
+    engine.accept(make_plan(engine.begin_cycle(3.0), policies, 3.0), 3.0)
+    assert {engine.view.assigned_node(PodUid(f"g-{i}")) for i in (2, 3)} == {"b0", "b1"}
     assert POLICIES.order.peers is not None

@@ -58,7 +58,7 @@ def test_a_lost_pod_s_place_is_not_pinned_to_its_old_node():
     engine.observe(pod("other", "x", needs(8), node=NodeName("a"), uid="o"), 2.0)
     engine.observe(f.PodGone(PodUid("g-worker-0")), 2.0)
     plan(engine, 3.0)
-    assert [m.assigned_node for m in engine.gangs[GangId("ns/g")].members.values()] == ["b"]
+    assert [m.assigned_node for m in engine.view.gangs[GangId("ns/g")].members.values()] == ["b"]
 
 
 def test_a_gang_waits_for_its_members():
@@ -66,7 +66,7 @@ def test_a_gang_waits_for_its_members():
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     engine.observe(pod("a", "g"), 0.0)
     assert not engine.has_pending_work()
-    assert engine.refusals[G].message == "1 of at least 2 pods exist."
+    assert engine.view.refusals[G].message == "1 of at least 2 pods exist."
     engine.observe(pod("b", "g"), 0.0)
     assert engine.has_pending_work()
 
@@ -77,7 +77,7 @@ def test_a_gang_waits_for_gates_of_others():
     engine.observe(pod("a", "g", gated=True, held_by="example.com/data"), 0.0)
     engine.observe(pod("b", "g", gated=True), 0.0)
     assert not engine.has_pending_work()
-    refusal = engine.refusals[G]
+    refusal = engine.view.refusals[G]
     assert (refusal.reason, refusal.wanted, refusal.possible) == ("SchedulingGated", 2, 1)
     assert refusal.message == (
         "1 of at least 2 pods may be scheduled; pod ns/a has the scheduling gate "
@@ -92,7 +92,7 @@ def test_a_pod_that_comes_with_a_gate_of_others_keeps_its_reserved_place():
     engine.observe(f.GangSeen(templated("g", 1, needs(8))), 0.0)
     assert not of(plan(engine), o.Prepare)
     assert not of(engine.observe(pod("g-worker-0", "g", needs(8), held_by="x/y"), 1.0), o.Prepare)
-    assert engine.gangs[G].state is State.RESERVED
+    assert engine.view.gangs[G].state is State.RESERVED
     assert of(engine.observe(pod("g-worker-0", "g", needs(8)), 2.0), o.Prepare)
 
 
@@ -132,7 +132,7 @@ def test_a_gang_whose_bound_member_left_meanwhile_is_not_placed():
     engine.observe(f.Bound(first.uid, first.node), 2.0)
     engine.observe(f.PodGone(first.uid), 2.0)
     orders = engine.observe(f.Bound(second.uid, second.node), 3.0)
-    assert engine.gangs[G].state is State.BROKEN
+    assert engine.view.gangs[G].state is State.BROKEN
     assert [one.uid for one in of(orders, o.Evict)] == [second.uid]
 
 
@@ -140,7 +140,7 @@ def test_a_whole_gang_is_placed_and_says_so():
     engine = an_engine(node("n"))
     orders = bound(engine, a_pair(engine))
     assert [r.reason for r in of(orders, o.Report)] == ["Placed"]
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
 
 
 def test_settle_rule_a_broken_gang_keeps_room_until_every_bind_is_answered():
@@ -148,7 +148,7 @@ def test_settle_rule_a_broken_gang_keeps_room_until_every_bind_is_answered():
     engine = an_engine(node("n", gpus=2))
     first, second = of(a_pair(engine), o.Bind)
     engine.observe(f.BindFailed(first.uid, first.node, "no"), 2.0)
-    assert engine.gangs[G].state is State.BROKEN
+    assert engine.view.gangs[G].state is State.BROKEN
     engine.observe(f.GangSeen(gang("other", 2)), 2.0)
     engine.observe(pod("x", "other"), 2.0)
     engine.observe(pod("y", "other"), 2.0)
@@ -165,7 +165,7 @@ def test_settle_rule_holds_for_a_bind_that_never_answers():
     first, _ = of(a_pair(engine), o.Bind)
     engine.observe(f.BindFailed(first.uid, first.node, "no"), 2.0)
     engine.tick(10_000.0)
-    assert engine.gangs[G].state is State.BROKEN
+    assert engine.view.gangs[G].state is State.BROKEN
 
 
 def test_a_node_that_refused_a_lone_member_is_avoided():
@@ -212,19 +212,21 @@ def test_a_stale_plan_is_dropped_whole():
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     engine.observe(pod("a", "g"), 0.0)
     engine.observe(pod("b", "g"), 0.0)
-    late = make_plan(engine.snapshot(), Policies(Fifo(), Pack()), 0.0)
+    late = make_plan(engine.begin_cycle(), Policies(Fifo(), Pack()), 0.0)
     engine.observe(pod("intruder", node=NodeName("n")), 0.0)
     assert not of(engine.accept(late, 1.0), o.Reserve)
-    assert engine.stale_plans == 1
+    assert engine.view.stale_plans == 1
 
 
 def test_a_plan_that_lands_twice_reserves_once():
     engine = an_engine(node("n", gpus=2))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
-    twice = make_plan(engine.snapshot(), Policies(Fifo(), Pack()), 0.0)
+    twice = make_plan(engine.begin_cycle(), Policies(Fifo(), Pack()), 0.0)
     assert of(engine.accept(twice, 0.0), o.Reserve)
     assert not of(engine.accept(twice, 0.0), o.Reserve)
-    assert engine.cluster.used[0].sum() == engine.cluster.request_vector(needs()).sum() * 2
+    assert (
+        engine.view.cluster.used[0].sum() == engine.view.cluster.request_vector(needs()).sum() * 2
+    )
 
 
 def test_a_node_lost_between_plan_and_bind_breaks_the_gang():
@@ -244,7 +246,7 @@ def test_pods_created_for_a_broken_reservation_are_deleted_before_a_new_plan():
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     plan(engine)
     engine.observe(pod("g-worker-0", "g"), 1.0)
-    home = engine.assigned_node(PodUid("g-worker-0"))
+    home = engine.view.assigned_node(PodUid("g-worker-0"))
     orders = engine.observe(f.NodeGone(home), 1.0)
     assert [e.uid for e in of(orders, o.Evict)] == ["g-worker-0"]
     engine.tick(60.0)
@@ -276,7 +278,7 @@ def test_a_running_gang_below_its_minimum_gets_its_timeout_then_stops():
     binds = a_pair(engine)
     bound(engine, binds)
     engine.observe(f.PodGone(PodUid("a")), 10.0)
-    assert engine.gangs[G].run.below_minimum_since_s == 10.0
+    assert engine.view.gangs[G].run.below_minimum_since_s == 10.0
     assert not of(engine.tick(39.0), o.Evict)
     assert [e.uid for e in of(engine.tick(41.0), o.Evict)] == ["b"]
 
@@ -316,7 +318,7 @@ def test_a_written_reservation_is_adopted_after_a_restart():
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     places = (("ns/g-worker-0", "m"), ("ns/g-worker-1", "m"))
     engine.observe(f.AssignmentsRestored(G, places), 0.0)
-    assert engine.gangs[G].assignments() == places
+    assert engine.view.gangs[G].assignments() == places
     assert not engine.has_pending_work()
 
 
@@ -397,7 +399,7 @@ def test_a_bind_elsewhere_is_believed():
     engine = an_engine(node("n"), node("m"))
     first, _ = of(a_pair(engine), o.Bind)
     engine.observe(pod("a", "g", uid=first.uid, node=NodeName("m")), 2.0)
-    assert engine.cluster.used[engine.cluster.rows[NodeName("m")]].sum() > 0
+    assert engine.view.cluster.used[engine.view.cluster.rows[NodeName("m")]].sum() > 0
 
 
 def test_ended_pods_free_their_room():
@@ -416,9 +418,9 @@ def test_pods_that_outlive_their_group_stay_charged_where_they_were():
     engine.observe(pod("a", "g", node=NodeName("n")), 0.0)
     engine.observe(f.GangGone(G), 1.0)
     assert engine.audit(2.0) == {}
-    assert engine.ledger.allocation(PodUid("a")).user == "alice"
+    assert engine.view.ledger.allocation(PodUid("a")).user == "alice"
     engine.observe(f.GangSeen(replace(gang("g", 1), user="bob")), 3.0)
-    assert engine.ledger.allocation(PodUid("a")).user == "alice", "whoever declares it anew"
+    assert engine.view.ledger.allocation(PodUid("a")).user == "alice", "whoever declares it anew"
     assert engine.audit(4.0) == {}
 
 
@@ -448,7 +450,7 @@ def test_backoff_doubles_with_each_break():
         plan(engine, now_s)
         engine.tick(now_s + 31.0)
         now_s += 31.0
-        assert engine.gangs[G].retry.backoff_until_s == now_s + expected_s
+        assert engine.view.gangs[G].retry.backoff_until_s == now_s + expected_s
         now_s += expected_s
         engine.tick(now_s)
 
@@ -476,7 +478,7 @@ def test_a_group_declared_anew_does_not_meet_plans_of_its_predecessor():
     """Found by the state machine: the versions of both began at zero."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
-    late = make_plan(engine.snapshot(), Policies(Fifo(), Pack()), 0.0)
+    late = make_plan(engine.begin_cycle(), Policies(Fifo(), Pack()), 0.0)
     engine.observe(f.GangGone(G), 0.0)
     engine.observe(f.GangSeen(templated("g", 1)), 0.0)
     assert not engine.accept(late, 0.0)

@@ -34,7 +34,7 @@ class World:
 
     @property
     def gang(self):
-        return self.engine.gangs[ID]
+        return self.engine.view.gangs[ID]
 
     def see(self, fact) -> tuple[o.Order, ...]:
         return self._do(self.engine.observe(fact, self.now_s))
@@ -63,7 +63,7 @@ class World:
         return [m.name for m in self.gang.members.values() if m.bound_node]
 
     def free(self, name: str) -> int:
-        cluster = self.engine.cluster
+        cluster = self.engine.view.cluster
         row, column = cluster.rows[name], cluster.resources.index("nvidia.com/gpu")
         return int(cluster.allocatable[row, column] - cluster.used[row, column])
 
@@ -86,7 +86,7 @@ def test_a_leader_does_not_start_where_its_followers_have_no_room():
     world.comes("g-0")
     world.plan()
     assert (world.bound(), world.gang.state) == ([], State.PENDING)
-    assert "needs 4 pods" in world.engine.refusals[ID].message
+    assert "needs 4 pods" in world.engine.view.refusals[ID].message
 
 
 def test_followers_have_the_room_that_was_kept_for_them(world):

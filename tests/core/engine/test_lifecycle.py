@@ -35,9 +35,9 @@ def edges(monkeypatch):
 def test_no_other_change_of_state_is_made(state, to):
     engine = an_engine()
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
-    engine.gangs[G].state = state
+    engine.view.gangs[G].state = state
     with pytest.raises(AssertionError, match=f"ns/g: no way from {state} to {to}"):
-        engine.parts.lifecycle.move(engine.gangs[G], Transition(to, Cause.FAILED), 0.0)
+        engine.parts.lifecycle.move(engine.view.gangs[G], Transition(to, Cause.FAILED), 0.0)
 
 
 def answered(engine, orders, now_s=1.0):

@@ -21,7 +21,6 @@ from gangsched.core.model.pods import (
 )
 from gangsched.core.model.queues import DEFAULT_QUEUE, Queue, Quota
 from gangsched.core.planning.planner import make_plan
-from gangsched.core.snapshot import Asked
 
 G = GangId("ns/g")
 N = NodeName("n")
@@ -157,9 +156,9 @@ def grown_while_it_runs(minimum: int):
 
 def test_a_new_process_leaves_a_gang_alone_that_was_scaled_up_while_it_ran():
     engine = grown_while_it_runs(minimum=3)
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
     carried_out(engine, plan(engine))
-    assert engine.gangs[G].members.bound_count() == 4  # who comes late is welcome alone
+    assert engine.view.gangs[G].members.bound_count() == 4  # who comes late is welcome alone
     assert not of(engine.tick(100.0), o.Evict)
     engine.observe(f.PodGone(PodUid("a")), 101.0)
     engine.observe(f.PodGone(PodUid("b")), 101.0)
@@ -168,7 +167,7 @@ def test_a_new_process_leaves_a_gang_alone_that_was_scaled_up_while_it_ran():
 
 def test_a_gang_that_was_bound_in_part_is_no_gang_that_grew():
     engine = grown_while_it_runs(minimum=6)
-    assert engine.gangs[G].state is not State.PLACED
+    assert engine.view.gangs[G].state is not State.PLACED
     assert len(of(engine.tick(100.0), o.Evict)) == 3
 
 
@@ -182,7 +181,7 @@ def test_a_declaration_that_grows_asks_no_more_of_what_runs(start):
         orders += engine.observe(pod(name, "g", pinned(needs(1))), 0.0)
     binds = of(carried_out(engine, orders + plan(engine)), o.Bind)
     assert [bind.minimum for bind in binds] == [2, 2]  # it is written on the pods
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
     roles = tuple(replace(role, count=4, min_count=4) for role in start.roles)
     engine.observe(f.GangSeen(replace(start, min_member=4, roles=roles)), 1.0)
     plan(engine, 1.0)
@@ -196,7 +195,7 @@ def test_the_line_is_by_what_the_objects_say_whoever_reads_them_first():
     said = {"zz": 1.0, "mm": 2.0, "aa": 3.0}
     for name in sorted(said):
         engine.observe(f.GangSeen(templated(name, 1, needs(8), created_s=said[name])), 100.0)
-    waiting = {one.gang.id: one.since_s for one in engine.snapshot(100.0, who=Asked.ALL).waiting}
+    waiting = {one.gang.id: one.since_s for one in engine.view.snapshot_all(100.0).waiting}
     assert waiting == {f"ns/{name}": at_s for name, at_s in said.items()}
     assert [one.gang for one in of(plan(engine, 100.0), o.Reserve)] == ["ns/zz"]
 
@@ -206,7 +205,7 @@ def test_a_gang_of_pods_waits_since_the_first_of_them():
     for name, at_s in (("b", 7.0), ("a", 5.0)):
         engine.observe(pod(name, "g", created_s=at_s), 9.0)
     engine.observe(f.GangSeen(gang("g", 2)), 9.0)
-    assert engine.pending(G).since_s == 5.0
+    assert engine.view.pending(G).since_s == 5.0
 
 
 def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_placed():
@@ -215,7 +214,7 @@ def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_p
     first = engine.observe(pod("a", "g", node=N), 0.0)
     assert [report.reason for report in of(first, o.Report)] == ["TooFewPods", "BelowMinimum"]
     engine.observe(pod("b", "g"), 0.0)
-    assert engine.gangs[G].state is State.PENDING
+    assert engine.view.gangs[G].state is State.PENDING
     told = [one.reason for one in of(carried_out(engine, plan(engine)), o.Report)]
     assert told == ["Reserved", "Placed"]
 
@@ -243,7 +242,7 @@ def test_a_pod_that_asks_for_no_more_is_bound(case):
     engine.observe(f.GangSeen(templated("g", 2, TINY)), 0.0)
     plan(engine)
     assert len(of(come(engine, LESS[case], 2), o.Bind)) == 2
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
 
 
 def test_a_pod_that_tolerates_less_than_its_role_may_not_go_where_that_matters():
@@ -265,8 +264,8 @@ def test_quota_and_room_are_asked_for_what_the_pods_ask_for():
         engine.observe(f.PodGone(PodUid(f"{index}-0")), 2.0)
     engine.tick(5.0)
     plan(engine, 6.0)
-    assert engine.refusals[G].reason == "LargerThanQuota"
-    assert not engine.cluster.overcommitted()
+    assert engine.view.refusals[G].reason == "LargerThanQuota"
+    assert not engine.view.cluster.overcommitted()
 
 
 def test_a_gang_whose_pods_are_completed_on_their_way_is_planned_with_that():
@@ -281,7 +280,7 @@ def test_a_gang_whose_pods_are_completed_on_their_way_is_planned_with_that():
     engine.tick(5.0)
     plan(engine, 6.0)
     assert len(of(come(engine, completed, 2, 7.0, attempt=1), o.Bind)) == 2
-    assert engine.cluster.used[engine.cluster.rows["n"]][1] == 300
+    assert engine.view.cluster.used[engine.view.cluster.rows["n"]][1] == 300
 
 
 def test_a_template_that_grows_under_a_reservation_is_admitted_anew():
@@ -305,7 +304,7 @@ def test_a_pod_that_changes_while_its_gang_is_on_its_way_is_looked_at_again():
     engine.observe(f.Prepared(first.uid, first.node), 1.0)
     orders = engine.observe(pod("b", "g", needs(8)), 1.0)
     assert "pod ns/b asks for 8 nvidia.com/gpu" in of(orders, o.Report)[0].message
-    assert engine.gangs[G].state is not State.RESERVED
+    assert engine.view.gangs[G].state is not State.RESERVED
 
 
 def test_a_plan_made_before_a_pod_changed_is_stale():
@@ -313,7 +312,7 @@ def test_a_plan_made_before_a_pod_changed_is_stale():
     engine.observe(queue(4), 0.0)
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     engine.observe(pod("a", "g", needs(1)), 0.0)
-    made = make_plan(engine.snapshot(), POLICIES, 0.0)
+    made = make_plan(engine.begin_cycle(), POLICIES, 0.0)
     engine.observe(pod("a", "g", needs(8)), 0.0)
     assert not of(engine.accept(made, 0.0), o.Reserve)
 
@@ -329,9 +328,9 @@ def test_a_late_member_that_asks_for_more_is_planned_as_what_it_is():
     orders = engine.observe(pod("b", "g", needs(8)), 4.0)
     assert of(orders, o.Report)[0].message.startswith("pod ns/b asks for 8")
     assert of(orders, o.RejectPod)[0].uid == late.uid
-    assert engine.gangs[G].state is State.PLACED
+    assert engine.view.gangs[G].state is State.PLACED
     plan(engine, 5.0)
-    assert engine.refusals[G].reason in ("QuotaInUse", "LargerThanQuota")
+    assert engine.view.refusals[G].reason in ("QuotaInUse", "LargerThanQuota")
 
 
 def test_a_running_gang_gets_back_what_it_lost_and_no_more():
@@ -347,11 +346,11 @@ def test_a_running_gang_gets_back_what_it_lost_and_no_more():
     carried_out(engine, plan(engine, 3.0))
     engine.observe(pod("b", "g", needs(2, cpu=5000), uid="large"), 4.0)
     plan(engine, 4.0)
-    assert engine.refusals[G].reason == "QuotaInUse"
+    assert engine.view.refusals[G].reason == "QuotaInUse"
     engine.observe(f.PodGone(PodUid("large")), 5.0)
     engine.observe(pod("b", "g", needs(2), uid="same"), 5.0)
     plan(engine, 5.0)
-    assert engine.refusals[G].reason != "QuotaInUse", "it was admitted as a whole"
+    assert engine.view.refusals[G].reason != "QuotaInUse", "it was admitted as a whole"
 
 
 def test_room_that_pods_free_is_what_they_took():
@@ -360,7 +359,7 @@ def test_room_that_pods_free_is_what_they_took():
     engine.observe(f.GangSeen(templated("g", 1, needs(8))), 0.0)
     plan(engine)
     come(engine, needs(1), 1)
-    ((place,),) = (one.places for one in engine.running())
+    ((place,),) = (one.places for one in engine.view.running())
     assert dict(place.needs.requests)[GPU] == 1
 
 
@@ -370,9 +369,9 @@ def test_a_reservation_of_before_is_not_adopted_for_pods_that_ask_for_more():
     engine.observe(pod("g-worker-0", "g", needs(8)), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, TINY)), 0.0)
     engine.observe(f.AssignmentsRestored(G, ((PodName("ns/g-worker-0"), N),)), 0.0)
-    assert engine.gangs[G].state is State.PENDING
+    assert engine.view.gangs[G].state is State.PENDING
     plan(engine)
-    assert engine.refusals[G].reason == "LargerThanQuota"
+    assert engine.view.refusals[G].reason == "LargerThanQuota"
 
 
 def test_a_place_that_a_pod_filled_before_a_restart_stays_a_place():
@@ -380,9 +379,9 @@ def test_a_place_that_a_pod_filled_before_a_restart_stays_a_place():
     engine.observe(pod("g-worker-1", "g", pinned(TINY), node=N), 0.0)
     engine.observe(pod("g-worker-0", "g", pinned(TINY), node=N), 0.0)
     engine.observe(f.GangSeen(templated("g", 2, TINY)), 0.0)
-    assert list(engine.gangs[G].members) == ["ns/g-worker-0", "ns/g-worker-1"]
+    assert list(engine.view.gangs[G].members) == ["ns/g-worker-0", "ns/g-worker-1"]
     engine.observe(f.PodGone(PodUid("g-worker-1")), 1.0)
-    ((name, where),) = make_plan(engine.snapshot(), POLICIES, 1.0).placements[0].placement.nodes
+    ((name, where),) = make_plan(engine.begin_cycle(), POLICIES, 1.0).placements[0].placement.nodes
     assert (name, where) == ("ns/g-worker-1", "n")
 
 
@@ -397,12 +396,12 @@ def test_a_bound_pod_stays_in_its_gang_whatever_its_labels_say_later():
     engine.observe(f.GangSeen(gang("other", 1, queue="theirs")), 0.0)
     engine.observe(pod("a", "g", needs(4), role="worker", node=N), 1.0)
     engine.observe(pod("a", "other", needs(4), role="master", node=N), 2.0)
-    usage = engine.ledger.usage
+    usage = engine.view.ledger.usage
     assert (usage.used("mine", (GPU, "")), usage.used("theirs", (GPU, ""))) == (4000, 0)
-    assert not engine.gangs[GangId("ns/other")].members
+    assert not engine.view.gangs[GangId("ns/other")].members
     engine.observe(f.PodGone(PodUid("a")), 3.0)
     assert usage.used("mine", (GPU, "")) == 0
-    assert engine.cluster.used[engine.cluster.rows["n"]].sum() == 0
+    assert engine.view.cluster.used[engine.view.cluster.rows["n"]].sum() == 0
 
 
 def test_a_pod_that_waits_may_go_to_another_gang_and_leaves_nothing_behind():
@@ -411,8 +410,8 @@ def test_a_pod_that_waits_may_go_to_another_gang_and_leaves_nothing_behind():
     engine.observe(pod("a", "g"), 0.0)
     engine.observe(f.GangSeen(gang("other", 1)), 0.0)
     engine.observe(pod("a", "other"), 1.0)
-    assert G not in engine.gangs
-    assert list(engine.gangs[GangId("ns/other")].members) == ["ns/a"]
+    assert G not in engine.view.gangs
+    assert list(engine.view.gangs[GangId("ns/other")].members) == ["ns/a"]
 
 
 # -- shared GPUs -----------------------------------------------------------------------------------
@@ -425,7 +424,7 @@ def shares(engine, count, devices, wants=HALF):
     for index in range(count):
         name = f"p{index}"
         engine.observe(pod(name, name, wants, node=N, devices=devices), 1.0)
-    charges = engine.cluster.allocations()
+    charges = engine.view.cluster.allocations()
     return sorted(charges[f"p{index}"].devices for index in range(count))
 
 
@@ -433,9 +432,9 @@ def shares(engine, count, devices, wants=HALF):
 def test_no_word_of_a_pod_puts_more_on_a_gpu_than_it_has(said):
     engine = an_engine(node("n", 4))
     shares(engine, 3, said)
-    row = engine.cluster.rows["n"]
-    assert sorted(engine.cluster.shared.of(row).values()) == [500, 1000]
-    assert int(engine.cluster.capacity(needs(1))[row]) == 2
+    row = engine.view.cluster.rows["n"]
+    assert sorted(engine.view.cluster.shared.of(row).values()) == [500, 1000]
+    assert int(engine.view.cluster.capacity(needs(1))[row]) == 2
 
 
 def test_the_gpus_of_a_pod_are_chosen_once():
@@ -450,8 +449,8 @@ def test_shares_that_were_there_before_their_node_was_known_end_like_others():
     for index in range(3):
         engine.observe(f.GangSeen(gang(f"p{index}", 1)), 1.0)
     engine.observe(f.NodeSeen(node("n", 4)), 1.0)
-    places = [place for one in engine.running() for place in one.places]
-    charges = engine.cluster.allocations()
+    places = [place for one in engine.view.running() for place in one.places]
+    charges = engine.view.cluster.allocations()
     assert [p.devices for p in places] == [charges[p.name[3:]].devices for p in places]
 
 
@@ -462,9 +461,9 @@ def test_a_share_keeps_the_gpu_that_was_reserved_for_it():
     for name in "ab":
         engine.observe(pod(name, "g", wants), 0.0)
     binds = {one.uid: one for one in of(carried_out(engine, plan(engine)), o.Bind)}
-    charges = engine.cluster.allocations()
+    charges = engine.view.cluster.allocations()
     assert {uid: charges[uid].devices for uid in "ab"} == {u: b.devices for u, b in binds.items()}
-    assert sorted(engine.cluster.shared.of(engine.cluster.rows["n"])) == [0, 1]
+    assert sorted(engine.view.cluster.shared.of(engine.view.cluster.rows["n"])) == [0, 1]
 
 
 def test_roles_are_told_apart():
@@ -475,7 +474,7 @@ def test_roles_are_told_apart():
     plan(engine)
     engine.observe(pod("g-worker-0", "g", needs(8), role="worker"), 1.0)
     engine.observe(f.PodGone(PodUid("g-worker-0")), 1.0)
-    places = engine.gangs[G].members
+    places = engine.view.gangs[G].members
     assert dict(places["ns/g-worker-0"].needs.requests).get(GPU) == 8
     assert places["ns/g-master-0"].needs == TINY
 
@@ -487,4 +486,4 @@ def test_a_process_that_begins_stops_nobody_who_started_and_was_asked_more_of(st
     for name in "ab":
         engine.observe(pod(name, "g", node=N), 0.0)
     engine.observe(f.GangSeen(gang("g", 4, started=started)), 1.0)
-    assert (engine.gangs[G].state is State.PLACED) == started
+    assert (engine.view.gangs[G].state is State.PLACED) == started

@@ -61,7 +61,7 @@ def test_a_gang_that_starts_over_is_not_due_for_what_bounded_its_run(bound):
     plan(engine)
     for name in ("g-worker-0", "g-worker-1"):
         engine.observe(pod(name, "g", node=NodeName("n"), started_s=1.0, ready=False), 1.0)
-    gang = engine.gangs[GangId("ns/g")]
+    gang = engine.view.gangs[GangId("ns/g")]
     assert gang.state is State.PLACED
     assert engine.next_deadline_s() == 7.0
     for uid in ("g-worker-0", "g-worker-1"):

@@ -17,7 +17,6 @@ from gangsched.core.placement.advice import advise
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.planning.planner import Plan, make_plan, starts
 from gangsched.core.preemption.defragmentation import as_pending
-from gangsched.core.snapshot import Asked
 from policies.easy import Easy
 
 TREE = Topology("default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack")))
@@ -43,8 +42,8 @@ def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:
     """Refuse a gang, and return what would help by kind."""
     engine.observe(GangSeen(wanted), now_s)
     plan(engine, now_s)
-    waiting = engine.pending(G)
-    refusal = advise(waiting, engine.snapshot(who=Asked.ALL), engine.refusals[G], starts_at(now_s))
+    waiting = engine.view.pending(G)
+    refusal = advise(waiting, engine.view.snapshot_all(), engine.view.refusals[G], starts_at(now_s))
     found: dict[str, list[str]] = {}
     for remedy in refusal.remedies:
         found.setdefault(remedy.kind, []).append(remedy.message)
@@ -113,14 +112,14 @@ def test_gangs_that_end_soon_enough():
         engine.observe(fact, 100.0)
     engine.observe(GangSeen(templated("g", 1, needs(8))), 200.0)
     plan(engine, 200.0)
-    waiting = engine.pending(G)
-    snapshot = engine.snapshot(who=Asked.ALL)
-    (one,) = advise(waiting, snapshot, engine.refusals[G], starts_at(200.0)).remedies
+    waiting = engine.view.pending(G)
+    snapshot = engine.view.snapshot_all()
+    (one,) = advise(waiting, snapshot, engine.view.refusals[G], starts_at(200.0)).remedies
     assert (one.kind, one.message, one.at_s) == ("wait", "8 GPUs of gang ns/soon end", 400.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 201.0)
     plan(engine, 201.0)
-    waiting = engine.pending(G)
-    (one,) = advise(waiting, snapshot, engine.refusals[G], starts_at(200.0)).remedies
+    waiting = engine.view.pending(G)
+    (one,) = advise(waiting, snapshot, engine.view.refusals[G], starts_at(200.0)).remedies
     assert one.message == "8 GPUs of gang ns/late end and 1 other gang before it"
     assert one.at_s == 1000.0
 
@@ -131,7 +130,7 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     plan(engine)
     ((waiting, refusal),) = engine.take_advice_requests(8, 1.0)
     assert not engine.take_advice_requests(8, 2.0)
-    advised = advise(waiting, engine.snapshot(who=Asked.ALL), refusal, starts_at(1.0))
+    advised = advise(waiting, engine.view.snapshot_all(), refusal, starts_at(1.0))
     (report,) = engine.accept(Plan((), (Refused(waiting, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
@@ -146,28 +145,28 @@ def test_late_advice_takes_no_gang_out_of_line():
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     plan(engine)
     ((waiting, refusal),) = engine.take_advice_requests(8, 1.0)
-    advised = advise(waiting, engine.snapshot(who=Asked.ALL), refusal, starts_at(1.0))
+    advised = advise(waiting, engine.view.snapshot_all(), refusal, starts_at(1.0))
     engine.observe(PodGone(PodUid("busy")), 2.0)
     assert engine.has_pending_work()
     late = Plan((), (Refused(waiting, advised),), advice=True)
     assert not engine.accept(late, 3.0)
     assert engine.has_pending_work()
     plan(engine, 3.0)
-    assert engine.gangs[G].state is State.RESERVED
+    assert engine.view.gangs[G].state is State.RESERVED
 
 
 def test_room_that_comes_free_while_a_plan_is_made_is_not_forgotten():
     engine = cluster(2)
     engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
-    made = make_plan(engine.snapshot(), POLICIES, 0.0)
+    made = make_plan(engine.begin_cycle(), POLICIES, 0.0)
     engine.observe(PodGone(PodUid("busy")), 1.0)
-    engine.snapshot(who=Asked.NONE)  # somebody looks at the cluster for advice
+    engine.view.snapshot_cluster()  # somebody looks at the cluster for advice
     engine.has_pending_work()
     engine.accept(made, 2.0)
     assert engine.has_pending_work()
     plan(engine, 3.0)
-    assert engine.gangs[G].state is State.RESERVED
+    assert engine.view.gangs[G].state is State.RESERVED
 
 
 def test_the_binding_constraint_is_named():
@@ -177,11 +176,11 @@ def test_the_binding_constraint_is_named():
     near = Constraints(near=Near(required="rack"))
     engine.observe(GangSeen(templated("g", 12, needs(1), constraints=near)), 0.0)
     plan(engine)
-    assert engine.refusals[G].message == (
+    assert engine.view.refusals[G].message == (
         "it needs 12 pods of 1 nvidia.com/gpu, 1 cpu in one rack, which no place offers now; the "
         "rack with most room, a/r0, takes 8, the whole cluster 32."
     )
-    assert engine.refusals[G].proved
+    assert engine.view.refusals[G].proved
 
 
 def test_a_required_level_that_can_never_hold_the_gang_is_told_at_once():
@@ -189,9 +188,10 @@ def test_a_required_level_that_can_never_hold_the_gang_is_told_at_once():
     engine = cluster()
     engine.observe(GangSeen(templated("g", 3, needs(8), constraints=near)), 0.0)
     plan(engine)
-    assert engine.refusals[G].reason == "LargerThanCluster"
+    assert engine.view.refusals[G].reason == "LargerThanCluster"
     assert (
-        "in one rack, which no place offers even in an empty cluster" in engine.refusals[G].message
+        "in one rack, which no place offers even in an empty cluster"
+        in engine.view.refusals[G].message
     )
 
 
@@ -213,7 +213,7 @@ def test_fewer_pods_are_as_many_as_the_quota_allows():
     engine = cluster()
     engine.observe(queue("vision", 48), 0.0)
     found = remedies(engine, templated("g", 8, needs(8), queue="vision"))
-    assert engine.refusals[G].reason == "LargerThanQuota"
+    assert engine.view.refusals[G].reason == "LargerThanQuota"
     assert found == {"members": ["6 pods instead of 8"]}
 
 
@@ -231,7 +231,7 @@ def test_quota_comes_free_with_the_room():
     engine.observe(GangSeen(gang("there", 1, queue="vision", expected_runtime_s=100.0)), 0.0)
     engine.observe(pod("there-0", "there", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
     found = remedies(engine, templated("g", 1, needs(8), queue="vision"))
-    assert engine.refusals[G].reason == "QuotaInUse"
+    assert engine.view.refusals[G].reason == "QuotaInUse"
     assert found == {"wait": ["8 GPUs of gang ns/there end"]}
 
 
@@ -253,7 +253,7 @@ def test_nothing_helps_where_the_namespace_may_not_use_the_queue():
     )
     engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
     found = remedies(engine, templated("g", 2, needs(8), queue="vision"))
-    assert engine.refusals[G].message == (
+    assert engine.view.refusals[G].message == (
         "Namespace ns may not use queue vision; namespace ns may use: default."
     )
     assert found == {}
@@ -273,7 +273,7 @@ def test_a_gang_does_not_wait_for_itself():
     for number in (0, 1):
         fact = pod(f"g-{number}", "g", needs(4), node=NodeName("n0"), started_s=0.0)
         engine.observe(fact, 0.0)
-    snapshot = engine.snapshot(who=Asked.ALL)
+    snapshot = engine.view.snapshot_all()
     assert [one.gang.id for one in snapshot.running] == [G]
     waiting = replace(as_pending(snapshot.running[0]), repair=True)
     refusal = Refusal(G, Reason.NO_ROOM, "there is no room.")
@@ -286,9 +286,9 @@ def test_a_gang_with_a_promise_that_asks_for_less_is_planned_at_once():
     engine.observe(GangSeen(gang("x", 1, expected_runtime_s=900.0)), 0.0)
     engine.observe(pod("x-0", "x", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
-    engine.accept(make_plan(engine.snapshot(), policies, 0.0), 0.0)
-    assert G in engine.backfill_reservations
+    engine.accept(make_plan(engine.begin_cycle(), policies, 0.0), 0.0)
+    assert G in engine.view.backfill_reservations
     engine.observe(GangSeen(templated("g", 1, needs(8))), 1.0)
     assert engine.has_pending_work()
-    engine.accept(make_plan(engine.snapshot(1.0), policies, 1.0), 1.0)
-    assert engine.gangs[G].state is State.RESERVED
+    engine.accept(make_plan(engine.begin_cycle(1.0), policies, 1.0), 1.0)
+    assert engine.view.gangs[G].state is State.RESERVED

@@ -12,7 +12,7 @@ TAINT = Taint("kwok.x-k8s.io/node", "fake", "NoSchedule")
 def told(engine, wanted) -> str:
     engine.observe(GangSeen(wanted), 0.0)
     plan(engine)
-    return engine.refusals[GangId("ns/g")].message
+    return engine.view.refusals[GangId("ns/g")].message
 
 
 def test_a_taint_is_the_reason_and_not_the_size():

@@ -13,7 +13,6 @@ from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import HOST
 from gangsched.core.planning.forecast import Effort, forecast
 from gangsched.core.policy import Policies
-from gangsched.core.snapshot import Asked
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -41,7 +40,7 @@ def test_a_gang_that_a_forecast_starts_has_its_domain_for_itself():
     alone = templated("a", 1, needs(2), constraints=ALONE, expected_runtime_s=100.0)
     engine.observe(f.GangSeen(alone), 0.0)
     engine.observe(f.GangSeen(templated("b", 1, needs(2), expected_runtime_s=10.0)), 1.0)
-    assert starts(engine.snapshot(1.0, who=Asked.ALL)) == {"a": 1.0, "b": 101.0}
+    assert starts(engine.view.snapshot_all(1.0)) == {"a": 1.0, "b": 101.0}
 
 
 @pytest.mark.parametrize("leaves", [True, False])
@@ -58,7 +57,7 @@ def test_a_gang_keeps_its_domain_while_only_some_members_leave(leaves):
     engine.observe(f.GangSeen(urgent), 1.0)
     pinned = templated("b", 1, needs(3, selector=(on("n0"),)), expected_runtime_s=10.0)
     engine.observe(f.GangSeen(pinned), 1.0)
-    snapshot = engine.snapshot(1.0, who=Asked.ALL)
+    snapshot = engine.view.snapshot_all(1.0)
     run = next(one for one in snapshot.running if one.gang.id == alone.id)
     if leaves:  # it does already; otherwise the urgent gang has it leave
         gone = (replace(run, places=run.places[1:], terminating=True),)
@@ -75,4 +74,4 @@ def test_a_gang_starts_once_its_user_holds_less():
     engine.observe(f.GangSeen(gang("run", 1, user="ann", expected_runtime_s=100.0)), 0.0)
     engine.observe(pod("run-0", "run", needs(2), node=NodeName("n0"), started_s=1.0), 1.0)
     engine.observe(f.GangSeen(templated("a", 1, needs(2), user="ann")), 1.0)
-    assert starts(engine.snapshot(1.0, who=Asked.ALL)) == {"a": 101.0}
+    assert starts(engine.view.snapshot_all(1.0)) == {"a": 101.0}

@@ -40,7 +40,7 @@ def planned(engine, *gangs, by=POLICIES):
     """Plan gangs in one cycle, beside the one for which room is reserved."""
     for one in gangs:
         engine.observe(f.GangSeen(replace(one, expected_runtime_s=90.0)), 2.0)
-    plan = make_plan(engine.snapshot(2.0), by, 2.0)
+    plan = make_plan(engine.begin_cycle(2.0), by, 2.0)
     assert [one.gang for one in plan.reserved] == [LARGE]
     return {one.gang: one.placement for one in plan.placements}
 
@@ -91,7 +91,7 @@ BATCH = replace(POLICIES, order=Batch())
 def test_peers_share_what_is_left_beside_a_reservation(reserved_before):
     engine = engine_with_a_reservation(node("n1", gpus=4))
     if reserved_before:
-        engine.accept(make_plan(engine.snapshot(1.0), BATCH, 1.0), 1.0)
+        engine.accept(make_plan(engine.begin_cycle(1.0), BATCH, 1.0), 1.0)
     found = planned(engine, *(templated(name, 1, needs(4)) for name in ("one", "two")), by=BATCH)
     assert list(found) == [GangId("ns/one")]
 
@@ -104,7 +104,7 @@ def test_peers_that_outlive_a_reservation_leave_it_what_it_needs(reserved_before
     engine.observe(pod("run-0", "run", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
     engine.observe(f.GangSeen(templated("large", 3, needs(4))), 1.0)
     if reserved_before:
-        engine.accept(make_plan(engine.snapshot(1.0), BATCH, 1.0), 1.0)
+        engine.accept(make_plan(engine.begin_cycle(1.0), BATCH, 1.0), 1.0)
     found = planned(engine, *(templated(name, 1, needs(4)) for name in ("one", "two")), by=BATCH)
     assert list(found) == [GangId("ns/one")]
     assert {node for _, node in found[GangId("ns/one")].nodes} == {NodeName("n1")}
@@ -118,7 +118,7 @@ def test_peers_leave_a_preempting_gang_what_it_was_planned():
     engine.observe(pod("run-0", "run", needs(4), node=NodeName("n0"), started_s=0.0), 0.0)
     for name, members in (("large", 2), ("one", 1), ("two", 1)):
         engine.observe(f.GangSeen(templated(name, members, needs(4))), 1.0)
-    plan = make_plan(engine.snapshot(2.0), replace(BATCH, backfill=None), 2.0)
+    plan = make_plan(engine.begin_cycle(2.0), replace(BATCH, backfill=None), 2.0)
     assert [one.gang for one in plan.placements] == [LARGE]
 
 

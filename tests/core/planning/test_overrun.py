@@ -23,7 +23,7 @@ LARGE, SHORT = GangId("ns/large"), GangId("ns/short")
 def plan(engine, now_s):
     """Plan, and answer every order; return all of them."""
     engine.tick(now_s)
-    done = list(engine.accept(make_plan(engine.snapshot(now_s), POLICIES, now_s), now_s))
+    done = list(engine.accept(make_plan(engine.begin_cycle(now_s), POLICIES, now_s), now_s))
     for order in done:
         if isinstance(order, o.Prepare):
             done += engine.observe(f.Prepared(order.uid, order.node), now_s)
@@ -46,10 +46,10 @@ def passed(said_s=20.0, **more):
     engine.observe(pod("run-0", "run", needs(8), node=NodeName("n0"), started_s=0.0), 0.0)
     arrive(engine, "large", 3, 1.0, 60.0)
     plan(engine, 1.0)
-    assert engine.backfill_reservations[LARGE].start_s == 60.0
+    assert engine.view.backfill_reservations[LARGE].start_s == 60.0
     arrive(engine, "short", 1, 2.0, said_s, **more)
     plan(engine, 2.0)
-    assert engine.gangs[SHORT].state is State.PLACED
+    assert engine.view.gangs[SHORT].state is State.PLACED
     return engine
 
 
@@ -68,8 +68,8 @@ def test_who_passed_a_reservation_and_runs_for_longer_than_it_said_is_stopped_fo
     told = next(one.message for one in orders if isinstance(one, o.Report) and one.gang == SHORT)
     assert "more than the 20 s it was expected to run" in told
     engine.observe(f.PodGone(PodUid("short-0")), 61.0)
-    assert len(engine.gangs[LARGE].assignments()) == 3
-    assert not engine.gangs[LARGE].reservation.waits_for_capacity
+    assert len(engine.view.gangs[LARGE].assignments()) == 3
+    assert not engine.view.gangs[LARGE].reservation.waits_for_capacity
 
 
 def test_who_keeps_its_word_is_left_alone():
@@ -124,7 +124,7 @@ def test_what_waits_already_is_doubted_as_well():
         engine.observe(pod(name, name, needs(0), **there), 1.0)
         engine.observe(pod(name, name, needs(0), ended=True, **there), 31.0)
     engine.tick(100.0)
-    snapshot = engine.snapshot(100.0)
+    snapshot = engine.begin_cycle(100.0)
     ((waiting,),) = (line.gangs for line in snapshot.equivalence_classes)
     assert waiting.gang.id == SHORT
     assert waiting.estimate.runtime_s == 300.0

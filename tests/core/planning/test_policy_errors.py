@@ -13,7 +13,6 @@ from gangsched.core.orders import Report
 from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
-from gangsched.core.snapshot import Asked
 from policies.batch import Batch
 from policies.pack import Pack
 
@@ -75,7 +74,7 @@ def two_gangs():
 def test_what_a_wrong_placer_does_is_told(case):
     placer, problem = WRONG[case]
     with pytest.raises(PolicyError) as error:
-        make_plan(two_gangs().snapshot(1.0), replace(POLICIES, placer=placer), 1.0)
+        make_plan(two_gangs().begin_cycle(1.0), replace(POLICIES, placer=placer), 1.0)
     assert (error.value.gang, error.value.problem) == (BAD, problem)
 
 
@@ -95,7 +94,7 @@ def test_of_gangs_that_are_planned_together_the_one_that_fails_is_named():
         engine.observe(f.GangSeen(templated(name, 1, created_s=at_s)), at_s)
     policies = replace(POLICIES, order=Batch(), placer=RaisingForOne())
     with pytest.raises(PolicyError) as error:
-        make_plan(engine.snapshot(2.0), policies, 2.0)
+        make_plan(engine.begin_cycle(2.0), policies, 2.0)
     assert (error.value.gang, error.value.problem) == (BAD, "KeyError: 'x'")
 
 
@@ -108,17 +107,17 @@ def test_the_gang_is_set_aside_and_the_others_start():
     assert report.message == (
         f"no plan can be made for it (it is wrong); trying again in {wait_s:g} s."
     )
-    engine.accept(make_plan(engine.snapshot(1.0), policies, 1.0), 1.0)
-    assert engine.gangs[GOOD].state is State.RESERVED
+    engine.accept(make_plan(engine.begin_cycle(1.0), policies, 1.0), 1.0)
+    assert engine.view.gangs[GOOD].state is State.RESERVED
     assert not engine.has_pending_work()
     engine.tick(1.0 + wait_s)
     assert engine.has_pending_work()
-    engine.accept(make_plan(engine.snapshot(3.0), POLICIES, 3.0), 3.0)
-    assert engine.refusals[BAD].reason == "NotEnoughFree"
+    engine.accept(make_plan(engine.begin_cycle(3.0), POLICIES, 3.0), 3.0)
+    assert engine.view.refusals[BAD].reason == "NotEnoughFree"
 
 
 def test_a_forecast_goes_on_without_it():
-    snapshot = two_gangs().snapshot(1.0, who=Asked.ALL)
+    snapshot = two_gangs().view.snapshot_all(1.0)
     found = forecast(snapshot, replace(POLICIES, placer=Scripted()), 1.0)
     assert found[GOOD].start_s == 1.0
     assert BAD not in found or found[BAD].start_s is None
@@ -128,7 +127,7 @@ def test_a_gang_may_fail_for_years():
     engine = two_gangs()
     for attempt in range(2_000):
         engine.observe(f.PlanFailed(BAD, "it is wrong"), float(attempt))
-    assert f"again in {engine.limits.backoff_max_s:g} s" in engine.refusals[BAD].message
+    assert f"again in {engine.limits.backoff_max_s:g} s" in engine.view.refusals[BAD].message
 
 
 def test_a_failure_of_a_gang_that_is_gone_is_nothing():

@@ -6,7 +6,7 @@ import pytest
 from builders import POLICIES, an_engine, gang, needs, node, plan, pod
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.engine.engine import State
+from gangsched.core.engine.engine import Engine, State
 from gangsched.core.facts import AdvanceReservationSeen, GangSeen, NodeSeen, PlanFailed
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Booking
@@ -14,8 +14,7 @@ from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
 from gangsched.core.progress import Progress, StoppedError
-from gangsched.core.snapshot import Asked
-from gangsched.recording.journal import Journal, JournalledEngine
+from gangsched.recording.journal import Journal, RecordingEngine
 from gangsched.recording.replay import Replayed, replay
 from policies.pack import Pack
 
@@ -46,7 +45,7 @@ class Watched:
 
 
 def test_a_plan_tells_whose_turn_it_is():
-    placer, snapshot = Watched(), two_gangs().snapshot(1.0)
+    placer, snapshot = Watched(), two_gangs().begin_cycle(1.0)
     make_plan(snapshot, replace(POLICIES, placer=placer), 1.0)
     assert placer.seen == [BAD, GOOD]
     assert snapshot.progress.turns == 2
@@ -56,12 +55,12 @@ def test_a_plan_tells_whose_turn_it_is():
 def test_a_plan_stops_when_it_is_told_to_and_says_where(gang_id):
     policies = replace(POLICIES, placer=Watched(gang_id))
     with pytest.raises(StoppedError) as stopped:
-        make_plan(two_gangs().snapshot(1.0), policies, 1.0)
+        make_plan(two_gangs().begin_cycle(1.0), policies, 1.0)
     assert stopped.value.gang == gang_id
 
 
 def test_a_forecast_stops_too():
-    snapshot = two_gangs().snapshot(1.0, who=Asked.ALL)
+    snapshot = two_gangs().view.snapshot_all(1.0)
     with pytest.raises(StoppedError):
         forecast(snapshot, replace(POLICIES, placer=Watched(GOOD)), 1.0)
 
@@ -78,19 +77,19 @@ def test_whoever_is_told_to_stop_begins_with_nobody_else():
 def test_a_gang_is_set_aside_until_a_moment_or_until_it_changes():
     engine = two_gangs()
     engine.observe(PlanFailed(BAD, "planning is slow", 1000.0), 10.0)
-    assert engine.refusals[BAD].message == (
+    assert engine.view.refusals[BAD].message == (
         "no plan can be made for it (planning is slow); it is tried again once it asks for "
         "something else, or in 990 s."
     )
     plan(engine, 11.0)
-    assert engine.gangs[GOOD].state is State.RESERVED
+    assert engine.view.gangs[GOOD].state is State.RESERVED
     engine.tick(999.0)
-    assert not engine.gangs[BAD].is_plannable()
+    assert not engine.view.gangs[BAD].is_plannable()
     engine.tick(1000.0)
-    assert engine.gangs[BAD].is_plannable()
+    assert engine.view.gangs[BAD].is_plannable()
     engine.observe(PlanFailed(BAD, "planning is slow", 2000.0), 1001.0)
     engine.observe(GangSeen(gang("bad", 1, priority=5)), 1002.0)
-    assert engine.gangs[BAD].is_plannable()
+    assert engine.view.gangs[BAD].is_plannable()
 
 
 def test_a_gang_that_cannot_be_shown_to_planners_is_set_aside(monkeypatch):
@@ -101,15 +100,15 @@ def test_a_gang_that_cannot_be_shown_to_planners_is_set_aside(monkeypatch):
         views, "make", lambda gang: {}["a defect"] if gang.id == BAD else made(gang)
     )
     plan(engine, 1.0)
-    assert engine.gangs[GOOD].state is State.RESERVED
-    assert "KeyError: 'a defect'" in engine.refusals[BAD].message
+    assert engine.view.gangs[GOOD].state is State.RESERVED
+    assert "KeyError: 'a defect'" in engine.view.refusals[BAD].message
 
 
 @pytest.mark.parametrize("in_line", [False, True])
 def test_a_gang_whose_room_cannot_be_counted_is_named_by_the_plan(in_line, monkeypatch):
     engine = two_gangs()
     if in_line:
-        engine.snapshot(0.5)
+        engine.begin_cycle(0.5)
         engine.observe(AdvanceReservationSeen(Booking("b", 900.0, 999.0)), 0.5)
     count = Cluster.capacity
 
@@ -122,8 +121,8 @@ def test_a_gang_whose_room_cannot_be_counted_is_named_by_the_plan(in_line, monke
     assert caught.value.gang == BAD
     engine.observe(PlanFailed(BAD, caught.value.problem), 1.0)
     plan(engine, 1.0)
-    assert engine.gangs[GOOD].state is State.RESERVED
-    assert "KeyError: 'a defect'" in engine.refusals[BAD].message
+    assert engine.view.gangs[GOOD].state is State.RESERVED
+    assert "KeyError: 'a defect'" in engine.view.refusals[BAD].message
 
 
 class Deadly:
@@ -137,13 +136,13 @@ class Deadly:
 def test_a_replay_does_not_plan_what_did_not_end_then(tmp_path):
     path = tmp_path / "journal.jsonl"
     with path.open("w") as file:
-        engine = two_gangs(JournalledEngine(an_engine().limits, None, Journal(file)))
+        engine = two_gangs(RecordingEngine(Engine(an_engine().limits, None), Journal(file)))
         engine.observe(NodeSeen(node("n")), 0.0)
-        engine.snapshot(1.0)  # nothing came of it
+        engine.begin_cycle(1.0)  # nothing came of it
         engine.observe(PlanFailed(BAD, "planning took longer than 20 s", 100.0), 1.0)
-        engine.accept(make_plan(engine.snapshot(2.0), POLICIES, 2.0), 2.0)
-        assert engine.gangs[GOOD].state is State.RESERVED
-        engine.snapshot(200.0)  # nothing came of it: the process ended
+        engine.accept(make_plan(engine.begin_cycle(2.0), POLICIES, 2.0), 2.0)
+        assert engine.view.gangs[GOOD].state is State.RESERVED
+        engine.begin_cycle(200.0)  # nothing came of it: the process ended
     done = Replayed()
     assert list(replay(path, replace(POLICIES, placer=Deadly()), done)) == []
     assert (done.plans, done.placed) == (1, 1)

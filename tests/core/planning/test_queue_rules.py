@@ -30,7 +30,6 @@ from gangsched.core.quota.ledger import Allocation, Ledger
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.runtime_history import RuntimeHistory, job_name_prefix
 from gangsched.core.quota.usage import Usage
-from gangsched.core.snapshot import Asked
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -44,7 +43,7 @@ G = GangId("ns/g")
 
 
 def plan(engine, now_s=0.0):
-    return engine.accept(make_plan(engine.snapshot(now_s=now_s), POLICIES, now_s), now_s)
+    return engine.accept(make_plan(engine.begin_cycle(now_s=now_s), POLICIES, now_s), now_s)
 
 
 def run(engine, name, members=1, wants=None, now_s=0.0, on="n", **more):
@@ -53,15 +52,15 @@ def run(engine, name, members=1, wants=None, now_s=0.0, on="n", **more):
     for index in range(members):
         fact = pod(f"{name}-{index}", name, wants or needs(8), node=NodeName(on), started_s=now_s)
         engine.observe(fact, now_s)
-    assert engine.gangs[GangId(f"ns/{name}")].state is State.PLACED
+    assert engine.view.gangs[GangId(f"ns/{name}")].state is State.PLACED
 
 
 def reason(engine, name="g"):
-    return engine.refusals[GangId(f"ns/{name}")].reason.value
+    return engine.view.refusals[GangId(f"ns/{name}")].reason.value
 
 
 def message(engine, name="g"):
-    return engine.refusals[GangId(f"ns/{name}")].message
+    return engine.view.refusals[GangId(f"ns/{name}")].message
 
 
 # -- the tree -------------------------------------------------------------------------------------
@@ -118,7 +117,7 @@ def test_limits_of_a_user():
     plan(engine, 1.0)
     assert reason(engine) == "UserLimit"
     assert "User ann may have 4 nvidia.com/gpu in queue q and has 4" in message(engine)
-    assert engine.gangs[GangId("ns/h")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
 def test_limits_of_a_user_count_what_starts_in_the_same_cycle():
@@ -127,7 +126,7 @@ def test_limits_of_a_user_count_what_starts_in_the_same_cycle():
     for name in "abc":
         engine.observe(f.GangSeen(templated(name, 1, needs(2), queue="q", user="ann")), 1.0)
     plan(engine, 1.0)
-    states = [engine.gangs[GangId(f"ns/{name}")].state for name in "abc"]
+    states = [engine.view.gangs[GangId(f"ns/{name}")].state for name in "abc"]
     assert states == [State.RESERVED, State.RESERVED, State.PENDING]
     assert reason(engine, "c") == "UserLimit"
 
@@ -138,14 +137,14 @@ def test_a_spent_budget_waits_for_the_next_period():
     run(engine, "a", 1, needs(8), queue="q")
     engine.observe(f.GangSeen(templated("g", 1, needs(1), queue="q")), 449.0)
     plan(engine, 449.0)
-    assert engine.gangs[G].state is State.RESERVED, "3592 of 3600 GPU-seconds"
+    assert engine.view.gangs[G].state is State.RESERVED, "3592 of 3600 GPU-seconds"
     engine.observe(f.GangSeen(templated("h", 1, needs(1), queue="q")), 500.0)
     plan(engine, 500.0)
     assert reason(engine, "h") == "BudgetSpent"
     assert "has spent 1.1" in message(engine, "h")
     engine.tick(86_400.0)
     plan(engine, 86_500.0)
-    assert engine.gangs[GangId("ns/h")].state is State.RESERVED, "a new day"
+    assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED, "a new day"
 
 
 def test_gpu_kinds_have_quotas_of_their_own():
@@ -161,7 +160,9 @@ def test_gpu_kinds_have_quotas_of_their_own():
     engine.observe(f.GangSeen(templated("i", 1, needs(4), queue="q", constraints=kinds)), 3.0)
     plan(engine, 3.0)
     places = [
-        m.assigned_node for one in "gh" for m in engine.gangs[GangId(f"ns/{one}")].members.values()
+        m.assigned_node
+        for one in "gh"
+        for m in engine.view.gangs[GangId(f"ns/{one}")].members.values()
     ]
     assert sorted(places) == ["a", "h"], "the first kind is used up, the second is not"
     assert reason(engine, "i") == "QuotaInUse"
@@ -177,7 +178,7 @@ def test_exchange_rates_count_for_shares():
     engine.observe(f.QueueSeen(Queue("y")), 0.0)
     run(engine, "a", 1, needs(4), on="h", queue="x")
     run(engine, "b", 1, needs(4), on="a", queue="y")
-    usage = engine.snapshot(now_s=1.0).usage
+    usage = engine.begin_cycle(now_s=1.0).usage
     assert usage.share("x") == pytest.approx(2 * usage.share("y"))
     engine.tick(11.0)
     assert ledger.historical_gpu_s(11.0)["x"] == pytest.approx(
@@ -208,7 +209,7 @@ def test_a_drained_queue_is_emptied_and_goes_on_later():
     assert reason(engine, "a") == "QueueStopped"
     engine.observe(f.QueueSeen(Queue("q")), 9.0)
     plan(engine, 9.0)
-    assert engine.assigned_node(PodUid("again")) == "n"
+    assert engine.view.assigned_node(PodUid("again")) == "n"
 
 
 def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_again():
@@ -218,7 +219,7 @@ def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_agai
     engine.observe(pod("a-0", "a", needs(4), node=NodeName("n"), ended=True), 4.0)
     engine.observe(f.QueueSeen(Queue("q", stop=Stop.DRAIN)), 5.0)
     assert engine.tick(6.0) == ()
-    assert engine.gangs[GangId("ns/a")].state is State.PLACED
+    assert engine.view.gangs[GangId("ns/a")].state is State.PLACED
 
 
 def test_what_a_drain_costs_is_told_once():
@@ -227,7 +228,7 @@ def test_what_a_drain_costs_is_told_once():
     run(engine, "a", 1, needs(4), queue="q")
     engine.observe(f.QueueSeen(Queue("q", stop=Stop.DRAIN)), 5.0)
     drains = [one for now_s in (6.0, 7.0) for one in engine.tick(now_s) if isinstance(one, o.Drain)]
-    started_s = running_view(engine.gangs[GangId("ns/a")]).started_s
+    started_s = running_view(engine.view.gangs[GangId("ns/a")]).started_s
     assert drains == [o.Drain(GangId("ns/a"), o.DrainReason.QUEUE, "q", 4 * (6.0 - started_s))]
 
 
@@ -297,7 +298,7 @@ def test_a_disruption_budget_holds_nobody_up_for_good():
     engine.observe(f.GangSeen(high), 100.0)
     assert stopped(plan(engine, 100.0)) == ["ns/bare-0", "ns/kept-0"]
     engine.observe(f.BudgetsSeen(()), 101.0)
-    assert not engine.protected
+    assert not engine.view.protected
 
 
 def test_spare_members_go_before_whole_gangs():
@@ -312,7 +313,7 @@ def test_spare_members_go_before_whole_gangs():
     engine.observe(f.GangSeen(templated("g", 1, needs(4), queue="a")), 100.0)
     orders = plan(engine, 100.0)
     assert stopped(orders) == ["ns/e-1", "ns/e-2", "ns/e-3"]
-    assert engine.gangs[GangId("ns/elastic")].state is State.PLACED
+    assert engine.view.gangs[GangId("ns/elastic")].state is State.PLACED
     assert any(isinstance(x, o.Report) and x.reason == "Shrunk" for x in orders)
 
 
@@ -335,12 +336,12 @@ def test_a_stale_plan_stops_nobody():
     run(engine, "x", 1, needs(8), 0.0, "n", queue="b")
     run(engine, "y", 1, needs(8), 0.0, "m", queue="b", checkpoint_s=99.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(8), queue="a")), 100.0)
-    made = make_plan(engine.snapshot(now_s=100.0), POLICIES, 100.0)
+    made = make_plan(engine.begin_cycle(now_s=100.0), POLICIES, 100.0)
     assert made.placements[0].placement.evicts
     engine.observe(f.GangGone(GangId("ns/y")), 100.0)
     engine.observe(f.PodGone(PodUid("y-0")), 100.0)
     assert not stopped(engine.accept(made, 100.0))
-    assert engine.stale_plans == 1
+    assert engine.view.stale_plans == 1
 
 
 def test_quota_alone_can_be_taken_back():
@@ -359,9 +360,9 @@ def test_quota_alone_can_be_taken_back():
 
 def test_a_loop_would_be_seen():
     engine = an_engine()
-    assert not engine.preemption_history.record(GangId("ns/a"), GangId("ns/b"), 0.0)
-    assert engine.preemption_history.record(GangId("ns/b"), GangId("ns/a"), 10.0)
-    assert not engine.preemption_history.record(GangId("ns/b"), GangId("ns/a"), 8000.0)
+    assert not engine.parts.preemption_history.record(GangId("ns/a"), GangId("ns/b"), 0.0)
+    assert engine.parts.preemption_history.record(GangId("ns/b"), GangId("ns/a"), 10.0)
+    assert not engine.parts.preemption_history.record(GangId("ns/b"), GangId("ns/a"), 8000.0)
 
 
 # -- books ----------------------------------------------------------------------------------------
@@ -372,12 +373,12 @@ def test_the_audit_heals_whatever_was_lost():
     run(engine, "a", 2, needs(2))
     assert engine.audit(1.0) == {}
     key = (GPU, "")
-    engine.ledger.discharge(PodUid("a-0"), 1.0)
+    engine.view.ledger.discharge(PodUid("a-0"), 1.0)
     stranger = Allocation(GangId("ns/ghost"), "default", "", amounts(needs(4)))
-    engine.ledger.charge("ghost", stranger, 1.0)
-    engine.ledger.usage.subtree_usage["default"][key] += 7
+    engine.view.ledger.charge("ghost", stranger, 1.0)
+    engine.view.ledger.usage.subtree_usage["default"][key] += 7
     assert sum(engine.audit(2.0).values()) >= 2
-    assert engine.ledger.usage.used("default", key) == 4000
+    assert engine.view.ledger.usage.used("default", key) == 4000
     assert engine.audit(3.0) == {}
 
 
@@ -385,8 +386,8 @@ def test_gpu_time_survives_a_restart():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q", budgets=(GpuBudget(1e9, 1000.0),))), 5000.0)
     engine.observe(f.UsageRestored("q", "", 5000.0, 800.0, ((1000.0, 5, 300.0),)), 5000.0)
-    assert engine.ledger.historical_gpu_s(5000.0)["q"] == pytest.approx(800.0)
-    assert engine.ledger.budget_usage(("q", ""), GpuBudget(1e9, 1000.0), 5000.0) == 300.0
+    assert engine.view.ledger.historical_gpu_s(5000.0)["q"] == pytest.approx(800.0)
+    assert engine.view.ledger.budget_usage(("q", ""), GpuBudget(1e9, 1000.0), 5000.0) == 300.0
 
 
 # -- time -----------------------------------------------------------------------------------------
@@ -469,7 +470,7 @@ def test_a_forecast_is_the_scheduler_run_forward():
     for index, name in enumerate(("g", "h")):
         one = templated(name, 1, needs(8), expected_runtime_s=50.0, created_s=1.0 + index)
         engine.observe(f.GangSeen(one), 10.0)
-    snapshot = engine.snapshot(10.0, who=Asked.ALL)
+    snapshot = engine.view.snapshot_all(10.0)
     found = forecast(snapshot, POLICIES, 10.0)
     first, second = found[G], found[GangId("ns/h")]
     assert (first.position, second.position) == (1, 2)
@@ -486,8 +487,8 @@ def on_its_way():
     plan(engine)
     arrive(engine, "short", 1, 20.0)
     plan(engine, 1.0)
-    assert engine.gangs[GangId("ns/short")].state is State.RESERVED
-    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
+    assert engine.view.gangs[GangId("ns/short")].state is State.RESERVED
+    assert engine.view.backfill_reservations[GangId("ns/large")].start_s == 60.0
     return engine
 
 
@@ -503,12 +504,12 @@ def test_room_that_is_reserved_comes_free_as_well():
     arrive(engine, "long", 1, 3600.0)
     plan(engine, 2.0)
     assert reason(engine, "long") == "BehindReservation"
-    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
+    assert engine.view.backfill_reservations[GangId("ns/large")].start_s == 60.0
 
 
 def test_who_is_being_bound_is_reckoned_with_in_forecasts():
     engine = on_its_way()
-    found = forecast(engine.snapshot(now_s=2.0, who=Asked.ALL), POLICIES, 2.0, Effort(1))
+    found = forecast(engine.view.snapshot_all(now_s=2.0), POLICIES, 2.0, Effort(1))
     assert found[GangId("ns/large")].start_s == 60.0
 
 
@@ -518,11 +519,11 @@ def test_late_members_leave_with_their_gang():
     run(engine, "run", 1, on="n0", expected_runtime_s=60.0)
     engine.observe(pod("run-1", "run", needs(8)), 1.0)
     plan(engine, 1.0)
-    assert engine.gangs[GangId("ns/run")].members.in_progress() == 1
+    assert engine.view.gangs[GangId("ns/run")].members.in_progress() == 1
     arrive(engine, "large", 2, 60.0)
     plan(engine, 2.0)
-    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
-    found = forecast(engine.snapshot(now_s=2.0, who=Asked.ALL), POLICIES, 2.0, Effort(1))
+    assert engine.view.backfill_reservations[GangId("ns/large")].start_s == 60.0
+    found = forecast(engine.view.snapshot_all(now_s=2.0), POLICIES, 2.0, Effort(1))
     assert found[GangId("ns/large")].start_s == 60.0
 
 
@@ -535,8 +536,8 @@ def test_quota_that_is_reserved_comes_free_as_well():
     engine.observe(f.GangSeen(gang("b", 1, queue="q", expected_runtime_s=60.0)), 0.0)
     engine.observe(pod("b-0", "b", needs(8)), 0.0)
     plan(engine, 1.0)
-    assert engine.gangs[GangId("ns/a")].state is State.RESERVED
-    assert engine.backfill_reservations[GangId("ns/b")].start_s == 60.0
+    assert engine.view.gangs[GangId("ns/a")].state is State.RESERVED
+    assert engine.view.backfill_reservations[GangId("ns/b")].start_s == 60.0
 
 
 def test_quota_that_is_kept_is_not_taken_by_who_would_run_beyond_that():
@@ -550,9 +551,9 @@ def test_quota_that_is_kept_is_not_taken_by_who_would_run_beyond_that():
         for index in range(members):
             engine.observe(pod(f"{name}-{index}", name, needs(8)), 0.0)
     plan(engine)
-    assert engine.backfill_reservations[GangId("ns/large")].start_s == 60.0
-    assert engine.gangs[GangId("ns/long")].state is State.PENDING
-    assert engine.gangs[GangId("ns/short")].state is State.RESERVED
+    assert engine.view.backfill_reservations[GangId("ns/large")].start_s == 60.0
+    assert engine.view.gangs[GangId("ns/long")].state is State.PENDING
+    assert engine.view.gangs[GangId("ns/short")].state is State.RESERVED
 
 
 def test_a_promise_is_kept_when_a_queue_of_a_smaller_share_comes():
@@ -564,7 +565,7 @@ def test_a_promise_is_kept_when_a_queue_of_a_smaller_share_comes():
         engine.observe(f.GangSeen(gang(name, 1, queue=name, expected_runtime_s=60.0)), at_s)
         engine.observe(pod(f"{name}-0", name, needs(8)), at_s)
         plan(engine, at_s)
-        assert engine.backfill_reservations[GangId("ns/a")].start_s == 60.0
+        assert engine.view.backfill_reservations[GangId("ns/a")].start_s == 60.0
 
 
 # -- readiness ------------------------------------------------------------------------------------
@@ -602,7 +603,7 @@ def test_who_was_given_up_is_not_tried_again_by_the_next_process():
     engine.tick(10.0)
     engine.observe(f.PodGone(PodUid("one")), 11.0)
     engine.observe(waits, 12.0)
-    for fact in (waits, declared, *engine.past()):
+    for fact in (waits, declared, *engine.view.past()):
         again.observe(fact, 20.0)
     assert (reason(engine), reason(again)) == ("GivenUp", "GivenUp")
     assert not again.has_pending_work()
@@ -640,8 +641,8 @@ def test_a_gang_that_lost_a_node_comes_before_fillers():
     engine.observe(f.GangSeen(filler), 1.0)
     engine.observe(f.PodGone(PodUid("g-worker-1")), 2.0)
     plan(engine, 2.0)
-    assert engine.gangs[G].members["ns/g-worker-1"].assigned_node == "m"
-    assert engine.gangs[GangId("ns/filler")].state is State.PENDING
+    assert engine.view.gangs[G].members["ns/g-worker-1"].assigned_node == "m"
+    assert engine.view.gangs[GangId("ns/filler")].state is State.PENDING
 
 
 def test_who_leaves_when_told_has_not_done_its_work():
@@ -653,7 +654,7 @@ def test_who_leaves_when_told_has_not_done_its_work():
         engine.observe(pod(name, "low", needs(4), node=NodeName("n"), role="worker"), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(8), priority=10)), 1.0)
     assert len(stopped(plan(engine, 1.0))) == 2
-    low = engine.gangs[GangId("ns/low")]
+    low = engine.view.gangs[GangId("ns/low")]
     for _ in range(2):  # the watch repeats itself
         for index in range(2):
             fact = pod(f"low-worker-{index}", "low", needs(4), node=NodeName("n"), ended=True)
@@ -681,9 +682,9 @@ def test_a_gang_whose_owner_takes_it_away_keeps_no_lost_places(gone_first):
     for fact in left:
         engine.observe(fact, 1.0)
         plan(engine, 1.0)
-    assert not engine.gangs
-    assert engine.ledger.usage.used("default", (GPU, "")) == 0
-    assert engine.cluster.used.sum() == 0
+    assert not engine.view.gangs
+    assert engine.view.ledger.usage.used("default", (GPU, "")) == 0
+    assert engine.view.cluster.used.sum() == 0
 
 
 def test_a_history_outlives_its_process():

@@ -28,7 +28,7 @@ POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 
 
 def plan(engine, now_s=0.0):
-    return engine.accept(make_plan(engine.snapshot(now_s=now_s), POLICIES, now_s), now_s)
+    return engine.accept(make_plan(engine.begin_cycle(now_s=now_s), POLICIES, now_s), now_s)
 
 
 def run(engine, name, gpus, now_s=0.0, on="n", members=1, **more):
@@ -41,7 +41,7 @@ def run(engine, name, gpus, now_s=0.0, on="n", members=1, **more):
 
 def told(engine, name="g"):
     """Return why a gang waits, in a word and in a sentence."""
-    refusal = engine.refusals[GangId(f"ns/{name}")]
+    refusal = engine.view.refusals[GangId(f"ns/{name}")]
     return refusal.reason.value, refusal.message
 
 
@@ -57,7 +57,7 @@ def test_gangs_of_nobody_share_one_limit():
     plan(engine, 1.0)
     assert told(engine)[0] == "UserLimit"
     assert "User (unknown) may have 4 nvidia.com/gpu in queue q and has 4" in told(engine)[1]
-    assert engine.gangs[GangId("ns/h")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
 def test_gangs_of_nobody_share_one_budget():
@@ -69,7 +69,7 @@ def test_gangs_of_nobody_share_one_budget():
     engine.observe(f.GangSeen(templated("h", 1, needs(2), queue="q", user="ann")), 4000.0)
     plan(engine, 4000.0)
     assert told(engine)[0] == "BudgetSpent"
-    assert engine.gangs[GangId("ns/h")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
 # -- what is kept ---------------------------------------------------------------------------------
@@ -149,7 +149,7 @@ def test_system_classes_are_for_their_namespace():
         "system-cluster-critical, are for namespace kube-system unless "
         "spec.maxPriorityClassName of a queue allows them; name another priorityClassName."
     )
-    assert engine.gangs[theirs.id].state is State.RESERVED
+    assert engine.view.gangs[theirs.id].state is State.RESERVED
 
 
 @pytest.mark.parametrize("whose", ["its own", "its pods'"])
@@ -170,7 +170,7 @@ def test_a_queue_bounds_the_priority_of_those_below_it(whose):
         "The gang's priority is 11, and queue org allows at most 10 (spec.maxPriorityClassName); "
         "name another priorityClassName."
     )
-    assert engine.gangs[GangId("ns/h")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
 def test_a_queue_may_allow_what_is_for_the_system():
@@ -178,7 +178,7 @@ def test_a_queue_may_allow_what_is_for_the_system():
     engine.observe(f.QueueSeen(Queue("q", highest_priority=2_000_000_000)), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(1), queue="q", priority=2_000_000_000)), 0.0)
     plan(engine)
-    assert engine.gangs[GangId("ns/g")].state is State.RESERVED
+    assert engine.view.gangs[GangId("ns/g")].state is State.RESERVED
 
 
 def test_who_runs_does_not_raise_himself_above_others():
@@ -187,7 +187,7 @@ def test_who_runs_does_not_raise_himself_above_others():
     run(engine, "a", 8, queue="q")
     engine.observe(f.GangSeen(gang("a", 1, queue="q", priority=1_000_000)), 1.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(8), queue="q", priority=10)), 1.0)
-    assert [one.priority for one in engine.running()] == [10]
+    assert [one.priority for one in engine.view.running()] == [10]
 
 
 # -- what a tenant is told, and whom he may hold up -----------------------------------------------
@@ -215,8 +215,8 @@ def test_a_stranger_holds_nobody_up_in_a_strict_queue():
     engine.observe(f.GangSeen(stranger), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(1), queue="q", created_s=1.0)), 1.0)
     plan(engine, 1.0)
-    assert engine.refusals[stranger.id].reason.value == "NotPermitted"
-    assert engine.gangs[GangId("ns/g")].state is State.RESERVED
+    assert engine.view.refusals[stranger.id].reason.value == "NotPermitted"
+    assert engine.view.gangs[GangId("ns/g")].state is State.RESERVED
 
 
 def test_a_gang_that_is_being_stopped_is_stopped_first():
@@ -231,10 +231,10 @@ def test_a_gang_that_is_being_stopped_is_stopped_first():
         pod("old-0", "old", needs(2), node=NodeName("n"), started_s=0.0, terminating=True), 1000.0
     )
     engine.observe(f.GangSeen(templated("g", 1, needs(8), queue="q", priority=1)), 1000.0)
-    made = make_plan(engine.snapshot(now_s=1000.0), POLICIES, 1000.0)
+    made = make_plan(engine.begin_cycle(now_s=1000.0), POLICIES, 1000.0)
     (placed,) = made.placements
     assert [one.gang for one in placed.placement.evicts] == ["ns/old"]
-    assert engine.pod(PodUid("old-0")) is not None
+    assert engine.view.pod(PodUid("old-0")) is not None
 
 
 def test_a_stranger_is_not_told_what_is_wrong_with_a_queue():

@@ -20,7 +20,7 @@ POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 
 
 def plan(engine, now_s, policies=POLICIES):
-    return engine.accept(make_plan(engine.snapshot(now_s=now_s), policies, now_s), now_s)
+    return engine.accept(make_plan(engine.begin_cycle(now_s=now_s), policies, now_s), now_s)
 
 
 def stopped(orders) -> list[str]:

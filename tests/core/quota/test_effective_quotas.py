@@ -142,28 +142,30 @@ def test_a_queue_that_cannot_be_read_is_there_and_cannot_be_used():
 )
 def test_a_quota_of_what_no_node_has(quota, said):
     engine = an_engine(node("n", gpu_model=H100))
-    found = missing_resources(Queue("q", quotas=(quota,)), engine.cluster.supply())
+    found = missing_resources(Queue("q", quotas=(quota,)), engine.view.cluster.supply())
     assert len(found) == (said is not None)
     assert said is None or said in found[0]
 
 
 def test_limits_of_users_have_names_too():
     engine = an_engine(node("n"))
-    (said,) = missing_resources(Queue("q", user_limits=(("gpu", 8),)), engine.cluster.supply())
+    (said,) = missing_resources(Queue("q", user_limits=(("gpu", 8),)), engine.view.cluster.supply())
     assert said.startswith("spec.userLimits[gpu]: no node has 'gpu'")
 
 
 def test_nodes_that_come_and_go_are_seen():
     engine = an_engine()
     queue = Queue("q", quotas=(Quota(GPU, 1), Quota(GPU, 1, "H100")))
-    assert engine.cluster.supply() == Supply()
-    assert not missing_resources(queue, engine.cluster.supply()), "without nodes no name is strange"
+    assert engine.view.cluster.supply() == Supply()
+    assert not missing_resources(queue, engine.view.cluster.supply()), (
+        "without nodes no name is strange"
+    )
     engine.observe(f.NodeSeen(node("cpu-only", gpus=0)), 0.0)
-    assert len(missing_resources(queue, engine.cluster.supply())) == 2
+    assert len(missing_resources(queue, engine.view.cluster.supply())) == 2
     engine.observe(f.NodeSeen(node("n", gpu_model=H100)), 0.0)
-    assert not missing_resources(queue, engine.cluster.supply())
+    assert not missing_resources(queue, engine.view.cluster.supply())
     engine.observe(f.NodeGone(NodeName("n")), 0.0)
-    assert len(missing_resources(queue, engine.cluster.supply())) == 2
+    assert len(missing_resources(queue, engine.view.cluster.supply())) == 2
 
 
 def test_parts_of_gpus_are_gpus():
@@ -171,4 +173,4 @@ def test_parts_of_gpus_are_gpus():
     mig = (("nvidia.com/mig-1g.5gb", 7),)
     made = node("m", gpus=0)
     engine.observe(f.NodeSeen(type(made)(made.name, (*made.allocatable, *mig))), 0.0)
-    assert not missing_resources(Queue("q", quotas=(Quota(GPU, 1),)), engine.cluster.supply())
+    assert not missing_resources(Queue("q", quotas=(Quota(GPU, 1),)), engine.view.cluster.supply())

@@ -12,7 +12,6 @@ from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort, forecast, ranges, with_observed_ranges
 from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.core.quota.start_accuracy import StartAccuracy, StartRecord
-from gangsched.core.snapshot import Asked
 
 G = GangId("ns/g")
 
@@ -91,7 +90,7 @@ def test_the_engine_learns_when_gangs_start():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
     engine.observe(pod("g-0", "g", needs(8)), 0.0)
-    engine.history.starts.record_predictions([(G, 10.0, 20.0)], 0.0, engine.gangs)
+    engine.history.starts.record_predictions([(G, 10.0, 20.0)], 0.0, engine.view.gangs)
     plan(engine, 400.0)
     engine.observe(pod("g-0", "g", needs(8), node=NodeName("n")), 400.0)
     assert engine.history.starts.late[-1] == pytest.approx(430 / 50)
@@ -99,7 +98,7 @@ def test_the_engine_learns_when_gangs_start():
 
 def test_a_prediction_is_stretched_and_its_middle_stays():
     engine = waiting_for("n0")
-    drawn = forecast(engine.snapshot(10.0, who=Asked.ALL), POLICIES, 10.0)
+    drawn = forecast(engine.view.snapshot_all(10.0), POLICIES, 10.0)
     told = with_observed_ranges(drawn, StartAccuracy(0.5, 2.0), 10.0)
     assert told[G].start_s == drawn[G].start_s
     assert told[G].low_s < drawn[G].low_s < drawn[G].high_s < told[G].high_s
@@ -108,11 +107,11 @@ def test_a_prediction_is_stretched_and_its_middle_stays():
 
 def test_a_prediction_says_whose_end_it_relies_on():
     engine = waiting_for("n0", "n1")
-    found = forecast(engine.snapshot(10.0, who=Asked.ALL), POLICIES, 10.0)
+    found = forecast(engine.view.snapshot_all(10.0), POLICIES, 10.0)
     assert found[G].after in (GangId("ns/n0"), GangId("ns/n1"))
     free = an_engine(node("n"))
     free.observe(f.GangSeen(templated("g", 1, needs(8))), 10.0)
-    found = forecast(free.snapshot(10.0, who=Asked.ALL), POLICIES, 10.0)
+    found = forecast(free.view.snapshot_all(10.0), POLICIES, 10.0)
     assert (found[G].start_s, found[G].after) == (10.0, None)
 
 
@@ -135,6 +134,6 @@ def test_who_is_to_have_a_rack_alone_has_it_in_forecasts_too():
     engine.observe(f.GangSeen(mine), 10.0)
     after = templated("h", 1, needs(8), expected_runtime_s=50.0, created_s=11.0)
     engine.observe(f.GangSeen(after), 11.0)
-    found = forecast(engine.snapshot(12.0, who=Asked.ALL), POLICIES, 12.0, Effort(1))
+    found = forecast(engine.view.snapshot_all(12.0), POLICIES, 12.0, Effort(1))
     assert found[G].start_s is not None
     assert found[GangId("ns/h")].start_s >= found[G].start_s + 50.0

@@ -146,7 +146,7 @@ async def lost(scheduler) -> None:
 
 
 def placed(scheduler, gang_id=GOOD) -> bool:
-    return scheduler.engine.gangs[gang_id].state is State.RESERVED
+    return scheduler.engine.view.gangs[gang_id].state is State.RESERVED
 
 
 # -- a computation and its deadline ---------------------------------------------------------------
@@ -238,7 +238,7 @@ async def test_a_gang_that_takes_too_long_is_set_aside_and_the_others_start(endl
     async with planning(scheduler) as task:
         await until_async(lambda: placed(scheduler) or task.done(), "the good gang's room", 30)
         assert not task.done()
-        refusal = scheduler.engine.refusals[BAD]
+        refusal = scheduler.engine.view.refusals[BAD]
         assert refusal.reason == "PlanFailed"
         assert "no plan can be made for it (planning took longer than" in refusal.message
         assert "once it asks for something else, or in 3600 s" in refusal.message
@@ -246,8 +246,8 @@ async def test_a_gang_that_takes_too_long_is_set_aside_and_the_others_start(endl
         for fact in (GangSeen(gang("twin", 1)), pod("twin-0", "twin", HARD)):
             scheduler.driver.observe(fact)
         twin = GangId("ns/twin")
-        await until_async(lambda: twin in scheduler.engine.refusals, "a word to the twin")
-        assert "as for ns/bad, which asks alike" in scheduler.engine.refusals[twin].message
+        await until_async(lambda: twin in scheduler.engine.view.refusals, "a word to the twin")
+        assert "as for ns/bad, which asks alike" in scheduler.engine.view.refusals[twin].message
         assert placer.tries == 1
         # What asks for something else is tried again.
         for fact in (PodGone(PodUid("bad-0")), pod("bad-1", "bad", needs(2))):
@@ -266,7 +266,7 @@ async def test_a_lost_thread_ends_the_process_and_the_next_leader_goes_on(endles
         async with planning(scheduler) as task:
             await until_async(lambda s=scheduler: placed(s) or task.done(), "the good gang's room")
             assert not task.done()
-        assert "planning did not end within" in scheduler.engine.refusals[BAD].message
+        assert "planning did not end within" in scheduler.engine.view.refusals[BAD].message
         assert placer.tries == 1
     for fact in (PodGone(PodUid("bad-0")), pod("bad-1", "bad", needs(2))):
         scheduler.driver.observe(fact)
@@ -293,7 +293,7 @@ def test_a_request_is_known_by_its_values_and_not_by_names_in_the_code():
         selector=(Expression("a", "In", ("b",)),),
         tolerations=(Toleration("", "Exists", "", ""),),
     )
-    waiting = a_scheduler(Pack()).engine.pending(BAD)
+    waiting = a_scheduler(Pack()).engine.view.pending(BAD)
     members = tuple(replace(one, needs=asks) for one in waiting.members)
     waiting = replace(waiting, members=members, constraints=constraints)
     assert quarantine.request(waiting) == "ns/94a98969b5ff6d223806f3486c430085"
@@ -307,13 +307,13 @@ def test_a_request_is_known_by_its_values_and_not_by_names_in_the_code():
 
 async def test_an_entry_with_another_digest_lets_its_gang_be_planned_and_goes_with_time():
     scheduler = a_scheduler(Pack())
-    of_before = scheduler.engine.pending(BAD)
+    of_before = scheduler.engine.view.pending(BAD)
     scheduler.quarantine.add_gang(of_before, "slow", 10.0, 1_000.0)
     (entry,) = scheduler.quarantine._gangs.values()
     scheduler.quarantine._gangs = {"ns/of-before": entry}
-    assert not scheduler.quarantine.caught(scheduler.engine, 1_000.0)
+    assert not scheduler.quarantine.caught(scheduler.engine.view, 1_000.0)
     assert scheduler.quarantine._gangs, "it is kept for its time"
-    assert not scheduler.quarantine.caught(scheduler.engine, 1_011.0)
+    assert not scheduler.quarantine.caught(scheduler.engine.view, 1_011.0)
     assert not scheduler.quarantine._gangs
 
 
@@ -329,7 +329,7 @@ async def test_what_is_kept_and_cannot_be_read_is_said(text, caplog):
 async def test_only_so_many_are_kept(endless, monkeypatch):
     monkeypatch.setattr(quarantine, "SET_ASIDE", quarantine.SET_ASIDE._replace(most=3))
     scheduler = a_scheduler(Pack())
-    waiting = scheduler.engine.pending(BAD)
+    waiting = scheduler.engine.view.pending(BAD)
     for gpus in range(1, 10):
         asks = replace(waiting, minimum=gpus)
         scheduler.quarantine.add_gang(asks, "it is slow", 3600.0, scheduler.now_s())
@@ -340,7 +340,7 @@ async def test_run_times_and_what_is_set_aside_share_a_config_map(endless):
     api = ConfigMaps()
     scheduler = a_scheduler(Pack(), api)
     await scheduler.history._place.write("{}")
-    waiting = scheduler.engine.pending(BAD)
+    waiting = scheduler.engine.view.pending(BAD)
     scheduler.quarantine.add_gang(waiting, "it is slow", 3600.0, scheduler.now_s())
     await scheduler.quarantine.save()
     (kept,) = api.kept.values()
@@ -364,7 +364,7 @@ async def test_who_is_planned_when_two_processes_are_killed_is_set_aside(endless
     await scheduler.quarantine.read(scheduler.now_s())
     async with planning(scheduler) as task:
         await until_async(lambda: placed(scheduler) or task.done(), "the good gang's room")
-    assert "2 processes ended while they planned it" in scheduler.engine.refusals[BAD].message
+    assert "2 processes ended while they planned it" in scheduler.engine.view.refusals[BAD].message
 
 
 async def test_who_was_slow_and_came_to_an_end_is_no_suspect(endless):
@@ -401,7 +401,7 @@ async def test_a_forecast_that_does_not_stop_ends_the_process(endless):
     await scheduler.quarantine.save()
     after = a_scheduler(Pack(), api)
     await after.quarantine.read(after.now_s())
-    assert [one.gang.id for one in after.thinking.snapshot().lines[0].gangs] == [GOOD]
+    assert [one.gang.id for one in after.thinking.begin_cycle().lines[0].gangs] == [GOOD]
 
 
 class Slow:
@@ -430,7 +430,7 @@ async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(mo
     scheduler = a_scheduler(Pack())
     beside = scheduler.background
     beside._config = SchedulerConfig(advice_interval_s=0.01, courtesy_share=1.0)
-    waiting = scheduler.engine.pending(BAD)
+    waiting = scheduler.engine.view.pending(BAD)
     rounds = 0
 
     def take_advice_requests(*_):
@@ -498,7 +498,7 @@ async def test_an_object_that_ended_a_process_ends_no_other():
     ((name, message),) = guarded._receiver.wrong
     assert name == "deadly"
     assert message == ("the scheduler failed on it (OverflowError: too large); please report it")
-    assert GangId("ns/other") in second.engine.gangs
+    assert GangId("ns/other") in second.engine.view.gangs
     with pytest.raises(EngineError):  # it was changed: it is tried again
         guarded.on_update(group("deadly", member=2))
 

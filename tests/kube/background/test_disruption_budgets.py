@@ -66,34 +66,34 @@ PODS = [labelled(f"{name}-{index}", name) for name in "abc" for index in range(2
 
 async def test_a_gang_with_more_pods_than_a_budget_spares_is_protected(engine):
     api = Api([budget("a", 1), budget("b", 2)], PODS)
-    assert await protected(api, engine) == {A}
+    assert await protected(api, engine.view) == {A}
 
 
 async def test_pods_are_listed_once_however_many_budgets_there_are(engine):
     api = Api([budget("x", 0)] * BUDGETS.most, PODS)
-    assert await protected(api, engine) == frozenset()
+    assert await protected(api, engine.view) == frozenset()
     assert api.asked == {"poddisruptionbudgets": 1, "pods": 1}
 
 
 async def test_where_there_is_no_budget_no_pods_are_listed(engine):
     api = Api([], PODS)
-    assert await protected(api, engine) == frozenset()
+    assert await protected(api, engine.view) == frozenset()
     assert api.asked == {"poddisruptionbudgets": 1}
 
 
 async def test_of_a_namespace_with_too_many_budgets_nobody_is_moved(engine):
-    assert await protected(Api([budget("x", 0)] * (BUDGETS.most + 1), PODS), engine) == {A, B}
+    assert await protected(Api([budget("x", 0)] * (BUDGETS.most + 1), PODS), engine.view) == {A, B}
 
 
 async def test_of_a_namespace_with_too_many_pods_nobody_is_moved(engine):
     api = Api([budget("x", 0)], PODS * 100, more="more")
-    assert await protected(api, engine) == {A, B}
+    assert await protected(api, engine.view) == {A, B}
     assert api.asked["pods"] * len(PODS) * 100 < PODS_READ.most + len(PODS) * 100 * 2
 
 
 @pytest.mark.parametrize("wrong", [{"status": {"disruptionsAllowed": "x"}}, 5])
 async def test_of_a_namespace_whose_budgets_cannot_be_read_nobody_is_moved(wrong, engine):
-    assert await protected(Api([wrong], PODS), engine) == {A, B}
+    assert await protected(Api([wrong], PODS), engine.view) == {A, B}
 
 
 async def test_without_an_answer_nobody_is_moved(engine):
@@ -101,19 +101,19 @@ async def test_without_an_answer_nobody_is_moved(engine):
         async def get(self, *_, **__) -> bytes:
             raise Unavailable(0, "down")
 
-    assert await protected(Down(), engine) == {A, B}
+    assert await protected(Down(), engine.view) == {A, B}
 
 
 async def test_queues_spare_protected_gangs_whether_they_may_be_moved_or_not(engine):
     api = Api([budget("a", 2), budget("c", 1)], PODS)
-    assert await stoppable_protected(api, engine) == {C}
+    assert await stoppable_protected(api, engine.view) == {C}
 
 
 async def test_whoever_writes_too_many_budgets_is_not_spared(engine):
     many = Api([budget("x", 0)] * (BUDGETS.most + 1), PODS)
-    assert await stoppable_protected(many, engine) == frozenset()
+    assert await stoppable_protected(many, engine.view) == frozenset()
     engine.observe(BudgetsSeen((A,)), 0.0)
-    assert await stoppable_protected(many, engine) == {A}
+    assert await stoppable_protected(many, engine.view) == {A}
 
 
 async def test_of_very_many_namespaces_each_has_its_turn():
@@ -128,10 +128,10 @@ async def test_of_very_many_namespaces_each_has_its_turn():
             0.0,
         )
     api = Api()
-    first = await protected(api, engine)
+    first = await protected(api, engine.view)
     assert api.asked == {"poddisruptionbudgets": NAMESPACES_READ.most}
     assert len(first) == 5
-    second = await protected(api, engine, 1)
+    second = await protected(api, engine.view, 1)
     assert len(second) == 5
     assert not first & second
 

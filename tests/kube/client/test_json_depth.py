@@ -54,7 +54,7 @@ async def test_nobody_ends_a_watch_by_depth(levels):
     version = await watch._relist()
     async for _ in watch._follow(version):
         pass
-    assert scheduler.engine.gangs.keys() == {"ns/a", "ns/b", "ns/c"}
+    assert scheduler.engine.view.gangs.keys() == {"ns/a", "ns/b", "ns/c"}
 
 
 @pytest.mark.parametrize("levels", [DEPTH_MAX + 1, 950, DEEPEST])

@@ -46,7 +46,7 @@ def scheduler():
 
 
 def declared_user(scheduler: Scheduler, gang: str) -> str:
-    spec = scheduler.engine.gangs[GangId(gang)].spec
+    spec = scheduler.engine.view.gangs[GangId(gang)].spec
     assert spec is not None
     return spec.user
 
@@ -101,7 +101,7 @@ def test_every_kind_of_gang_has_its_user(scheduler):
     )
     pod = {"schedulerName": "gangsched", "workloadRef": {"name": "w", "podGroup": "workers"}}
     scheduler.informers.pods.on_update(written("of-workload", "bob", spec=pod, status={}))
-    declared = [one for one in scheduler.engine.gangs.values() if one.spec is not None]
+    declared = [one for one in scheduler.engine.view.gangs.values() if one.spec is not None]
     assert len(declared) >= len({kind.source for kind in (*foreign.KINDS, *OWNERS)}) + 3
     assert {one.spec.user for one in declared} == {"ann"}
 
@@ -127,7 +127,7 @@ def test_a_pod_does_not_declare_the_gang_of_a_group(scheduler):
     scheduler.informers.pod_groups.on_update(written("g", spec={"minMember": 3, "queue": "q"}))
     labels = {names.POD_GROUP_LABEL: "g", names.MIN_MEMBER_LABEL: "1"}
     scheduler.informers.pods.on_update(ours_pod("a", "bob", **labels))
-    spec = scheduler.engine.gangs[GangId("ns/g")].spec
+    spec = scheduler.engine.view.gangs[GangId("ns/g")].spec
     assert (spec.min_member, spec.queue, spec.user) == (3, "q", "ann")
 
 

@@ -50,7 +50,7 @@ def pod(**spec) -> bytes:
 
 
 def needs(scheduler):
-    return scheduler.engine.pod("p").needs
+    return scheduler.engine.view.pod("p").needs
 
 
 def on(*hosts: str, **zones: str) -> tuple[NodeTerm, ...]:
@@ -130,7 +130,7 @@ def test_templates_are_read_again_once_their_claim_is_bound(cluster):
     there["PodGroup"].on_update(written("g", spec={"roles": roles}))
 
     def asked():
-        (role,) = scheduler.engine.gangs["ns/g"].spec.roles
+        (role,) = scheduler.engine.view.gangs["ns/g"].spec.roles
         return role.needs
 
     assert asked().beyond
@@ -145,7 +145,7 @@ def test_whoever_is_gone_is_not_read_again(cluster):
     there["Pod"].on_delete("p", None)
     there["PersistentVolume"].on_update(volume("a"))
     there["PersistentVolumeClaim"].on_update(claim())
-    assert scheduler.engine.pod("p") is None
+    assert scheduler.engine.view.pod("p") is None
 
 
 def test_a_claim_that_was_deleted_is_not_there(cluster):

@@ -47,7 +47,7 @@ class Cluster:
         """Return the minimum and the members of every gang; no minimum where none is declared."""
         return {
             name: (one.spec.min_member if one.spec else None, len(one.members))
-            for name, one in self.scheduler.engine.gangs.items()
+            for name, one in self.scheduler.engine.view.gangs.items()
         }
 
 
@@ -71,7 +71,7 @@ def test_pods_of_the_training_operator_are_a_gang(cluster, job_first):
     if not job_first:
         cluster.owner(*TORCH[:2], FOUR)
     assert cluster.gangs() == {"ns/pytorchjob:j": (4, 2)}
-    assert not cluster.scheduler.engine.gangs["ns/pytorchjob:j"].is_plannable()
+    assert not cluster.scheduler.engine.view.gangs["ns/pytorchjob:j"].is_plannable()
 
 
 def test_pods_that_name_a_group_are_not_their_owners_gang(cluster):
@@ -134,7 +134,7 @@ def test_a_priority_class_that_comes_later_is_read_then(cluster):
     assert cluster.gangs() == {"ns/pytorchjob:j": (None, 1)}
     cluster.scheduler.cluster.priorities["high"] = 7
     cluster.kinds["PyTorchJob.kubeflow.org/v1"].classes_changed()
-    gang = cluster.scheduler.engine.gangs["ns/pytorchjob:j"].spec
+    gang = cluster.scheduler.engine.view.gangs["ns/pytorchjob:j"].spec
     assert (gang.min_member, gang.priority, gang.queue) == (4, 7, "team")
 
 
@@ -199,7 +199,7 @@ def test_every_group_of_a_leaderworkerset_is_a_gang_that_its_leader_starts(clust
     if not first:
         cluster.owner("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec)
     assert cluster.gangs() == {"ns/lws:j-0": (3, 3), "ns/lws:j-1": (3, 3)}
-    gangs = cluster.scheduler.engine.gangs
+    gangs = cluster.scheduler.engine.view.gangs
     assert all(gang.is_plannable() for gang in gangs.values())
     cluster.pods.on_delete("pod-0", None)
     assert list(cluster.gangs()) == ["ns/lws:j-1"], "a group goes with its pods"
@@ -246,13 +246,15 @@ def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
     for name in order:
         steps[name]()
     assert cluster.gangs() == {"ns/rayjob:j": (2, 2)}
-    assert cluster.scheduler.engine.gangs["ns/rayjob:j"].is_plannable()
+    assert cluster.scheduler.engine.view.gangs["ns/rayjob:j"].is_plannable()
     submitter = {"parallelism": 1, "template": TEMPLATE}
     raw = written("j", "s", spec=submitter, **controlled("RayJob"))
     cluster.kinds["Job.batch/v1"].on_update(raw)
     cluster.pod("j-s", ("batch/v1", "Job", "j"))
     assert cluster.gangs() == {"ns/rayjob:j": (2, 2)}
-    assert {"ns/c-head", "ns/j-s"} == set(cluster.scheduler.engine.gangs["ns/rayjob:j"].members)
+    assert {"ns/c-head", "ns/j-s"} == set(
+        cluster.scheduler.engine.view.gangs["ns/rayjob:j"].members
+    )
 
 
 LED = {

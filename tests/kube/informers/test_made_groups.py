@@ -48,7 +48,7 @@ class Cluster:
 
     def gang(self, whose: str = PLUGINS):
         """Return the gang of its group."""
-        return self.scheduler.engine.gangs[f"ns/{whose}:j"]
+        return self.scheduler.engine.view.gangs[f"ns/{whose}:j"]
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_a_group_that_is_gone_is_declared_no_more(cluster):
     cluster.group(PLUGINS, 3, RAY)
     cluster.kinds[f"PodGroup.{PLUGINS}/v1alpha1"].on_delete("PodGroup-uid", None)
     cluster.see(*RAY, ray(1))
-    assert not cluster.scheduler.engine.gangs
+    assert not cluster.scheduler.engine.view.gangs
 
 
 def test_an_object_has_only_so_many_groups_that_are_read_again_with_it(cluster, monkeypatch):

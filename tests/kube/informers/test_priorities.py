@@ -78,7 +78,7 @@ def test_the_class_of_pods_that_name_none_comes_and_goes():
     assert scheduler.cluster.default_priority == 20  # as the API server chooses
     classes.on_delete("other", None)
     pod_groups.on_update(group(None))
-    (gang,) = scheduler.engine.gangs.values()
+    (gang,) = scheduler.engine.view.gangs.values()
     assert gang.priority() == 50
     classes.on_update(a_class("usual", 50))
     assert scheduler.cluster.default_priority is None

@@ -115,8 +115,8 @@ WITHOUT = {
 
 def stands(scheduler, kind: str) -> bool:
     """Tell whether the object is planned with."""
-    queues = scheduler.engine.ledger.usage.tree
-    gangs = [one for one in scheduler.engine.gangs.values() if one.spec is not None]
+    queues = scheduler.engine.view.ledger.usage.tree
+    gangs = [one for one in scheduler.engine.view.gangs.values() if one.spec is not None]
     return "x" in queues if kind == "Queue" else bool(gangs)
 
 
@@ -146,7 +146,7 @@ def test_what_was_mended_meanwhile_stays_as_it_is(cluster):
     there["PodGroup"].on_update(written("x", **WITHOUT["PodGroup"]))
     there["PodGroup"].on_update(written("x", spec={"minMember": 3}))
     there["PriorityClass"].on_update(written("high", "d", value=7))
-    assert scheduler.engine.gangs["ns/x"].spec.min_member == 3
+    assert scheduler.engine.view.gangs["ns/x"].spec.min_member == 3
 
 
 KINDS = ["PodGroup", "theirs"]
@@ -181,10 +181,10 @@ async def test_every_mistake_of_a_new_group_is_told(cluster, kind):
 async def test_a_group_that_was_understood_goes_on_and_hears_of_its_mistake_once(cluster, kind):
     scheduler, there = cluster
     there[kind].on_update(group())
-    before = scheduler.engine.gangs
+    before = scheduler.engine.view.gangs
     for _ in range(3):
         there[kind].on_update(group("soon"))
-    assert list(before) == list(scheduler.engine.gangs)
+    assert list(before) == list(scheduler.engine.view.gangs)
     reason, events = told(scheduler)
     assert reason != "Invalid"
     assert len(events) == 1
@@ -204,7 +204,7 @@ def test_namespaces_bring_no_malformed_queue_up_again(cluster, caplog):
     labelled = {"name": "other", "uid": "o", "labels": {"team": "a"}}
     there["Namespace"].on_update(json.dumps({"metadata": labelled}).encode())
     assert caplog.text.count("weight") == 1
-    queue = scheduler.engine.ledger.usage.tree.queues["x"]
+    queue = scheduler.engine.view.ledger.usage.tree.queues["x"]
     assert queue.namespaces == {"other"}, "the last valid declaration goes on"
 
 
@@ -277,7 +277,7 @@ def one_node():
 
 def taken(scheduler) -> tuple[int, int]:
     """Return how many GPUs of the node are taken, and how many the queue is charged."""
-    cluster, usage = scheduler.engine.cluster, scheduler.engine.ledger.usage
+    cluster, usage = scheduler.engine.view.cluster, scheduler.engine.view.ledger.usage
     gpus = cluster.used[cluster.rows["n"], cluster.resources.index("nvidia.com/gpu")]
     return int(gpus), usage.used("mine", ("nvidia.com/gpu", "")) // 1000
 
@@ -310,7 +310,7 @@ def test_a_pod_that_runs_is_charged_whatever_it_says(one_node, case):
     assert taken(scheduler) == (4, 4)
     pods.on_delete("p", None)
     assert taken(scheduler) == (0, 0)
-    assert not scheduler.engine.gangs
+    assert not scheduler.engine.view.gangs
 
 
 @pytest.mark.parametrize("scheduler_name", ["gangsched", "default-scheduler"])
@@ -327,11 +327,13 @@ def test_a_pod_that_waits_hears_what_is_wrong_and_is_planned_once_it_is_mended(o
     scheduler, pods = one_node
     wrong = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "two"}
     pods.on_update(a_pod("p", wrong, node=""))
-    assert "label gangsched.io/min-member is 'two'" in scheduler.engine.refusals["ns/g"].message
+    assert (
+        "label gangsched.io/min-member is 'two'" in scheduler.engine.view.refusals["ns/g"].message
+    )
     assert not scheduler.engine.has_pending_work()
     right = wrong | {"gangsched.io/min-member": "2"}
     pods.on_update(a_pod("p", right, node=""))
-    assert scheduler.engine.gangs["ns/g"].minimum() == 2
+    assert scheduler.engine.view.gangs["ns/g"].minimum() == 2
     pods.on_update(a_pod("q", right, node=""))
     assert scheduler.engine.has_pending_work()
 
@@ -341,7 +343,7 @@ def test_a_wrong_pod_does_not_make_another_gang_of_its_group(one_node):
     right = {"gangsched.io/pod-group": "g", "gangsched.io/min-member": "4"}
     pods.on_update(a_pod("p", right, node=""))
     pods.on_update(a_pod("q", right | {"gangsched.io/min-member": "x"}, node=""))
-    assert scheduler.engine.gangs["ns/g"].minimum() == 4
+    assert scheduler.engine.view.gangs["ns/g"].minimum() == 4
 
 
 def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node):
@@ -355,7 +357,7 @@ def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node
     for labels in later:
         pods.on_update(a_pod("p", labels))
         assert taken(scheduler) == (4, 4)
-        assert list(scheduler.engine.gangs) == ["ns/pod:p"]
+        assert list(scheduler.engine.view.gangs) == ["ns/pod:p"]
     for labels in later:
         scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
         scheduler.driver.observe(f.NodeSeen(a_node("n", 8)))
@@ -369,7 +371,7 @@ def test_a_pod_that_we_fail_to_read_takes_its_room_where_it_runs(one_node, monke
     pods.on_update(a_pod("p", QUEUE, {"a": "b"}))
     assert taken(scheduler)[0] == 4
     pods.on_update(a_pod("q", QUEUE, {"a": "b"}, node=""))
-    assert scheduler.engine.pod("q") is None
+    assert scheduler.engine.view.pod("q") is None
     pods.on_delete("p", None)
     assert taken(scheduler)[0] == 0
 
@@ -401,7 +403,7 @@ def test_a_pod_is_charged_what_its_node_has_given_it(one_node):
         {"name": "c", "resources": {"requests": {"cpu": "2"}}, "allocatedResources": {"cpu": "3"}}
     ]
     pods.on_update(a_pod("p", QUEUE))
-    cluster = scheduler.engine.cluster
+    cluster = scheduler.engine.view.cluster
     cpu = cluster.resources.index("cpu")
     assert cluster.used[0, cpu] == 1000
     pods.on_update(json.dumps(raw).encode())  # the same generation: what changed is the status

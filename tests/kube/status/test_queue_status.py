@@ -47,7 +47,7 @@ def world(monkeypatch):
     async def a_round(at_s: float) -> list[str]:
         now[0], api.wrote = at_s, []
         with pytest.raises(EnoughError):
-            await writer.run(engine, dict)
+            await writer.run(engine.view, dict)
         return [name for name, _ in api.wrote]
 
     return engine, api, a_round, writer
@@ -100,7 +100,7 @@ async def test_what_another_process_wrote_is_not_written_again(world, monkeypatc
 
     monkeypatch.setattr("gangsched.kube.status.queue_status.asyncio.sleep", end)
     with pytest.raises(EnoughError):
-        await successor.run(engine, dict)
+        await successor.run(engine.view, dict)
     assert [name for name, _ in api.wrote] == ["busy"], "the idle one says it already"
 
 
@@ -127,12 +127,12 @@ async def test_users_who_are_made_up_push_nobody_out():
     engine = an_engine(node("n"))
     budget = GpuBudget(1e6, 86_400.0, per_user=True)
     engine.observe(f.QueueSeen(Queue("q", budgets=(budget,))), 0.0)
-    ledger = engine.ledger
+    ledger = engine.view.ledger
     ledger.account(("q", "zoe")).periods[86_400.0] = (0, 5000.0)
     for number in range(2 * SPENT_ROWS.most):
         ledger.account(("q", f"a{number}")).periods[86_400.0] = (0, 1.0)
     ledger.account(("q", ""))
-    rows = usage_status(engine, "q", 10.0)
+    rows = usage_status(engine.view, "q", 10.0)
     assert len(rows) == SPENT_ROWS.most
     assert [row["user"] for row in rows[:2]] == ["", "zoe"]
     assert rows[1]["gpuSeconds"] == 5000.0

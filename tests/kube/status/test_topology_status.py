@@ -42,7 +42,7 @@ def world(monkeypatch):
     async def a_round() -> list:
         api.wrote = []
         with pytest.raises(EnoughError):
-            await writer.run(engine.cluster)
+            await writer.run(engine.view.cluster)
         return api.wrote
 
     return writer, api, a_round

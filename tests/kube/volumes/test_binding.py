@@ -181,13 +181,13 @@ class World:
 
     @property
     def state(self) -> State:
-        return self.scheduler.engine.gangs["ns/g"].state
+        return self.scheduler.engine.view.gangs["ns/g"].state
 
     def chosen(self, claim: str) -> str | None:
         return self.objects[PVC, claim]["metadata"].get("annotations", {}).get(SELECTED_NODE)
 
     def beyond(self, pod: str = "p0") -> tuple[str, ...]:
-        return self.scheduler.engine.pod(f"pod-{pod}").needs.beyond
+        return self.scheduler.engine.view.pod(f"pod-{pod}").needs.beyond
 
     def late(self) -> None:
         """Let the time be up that the gang has."""
@@ -276,7 +276,7 @@ async def test_two_of_a_gang_never_take_one_volume(world):
     world.gang(of("a"), of("b"))
     world.plan()
     assert "no PersistentVolume of StorageClass hand is available for it" in await broken(world)
-    gang = world.scheduler.engine.gangs["ns/g"]
+    gang = world.scheduler.engine.view.gangs["ns/g"]
     assert (gang.retry.pods_per_node_max, gang.retry.excluded_nodes) == (1, {})
     gang.retry.backoff_until_s = None
     world.scheduler.engine.parts.lifecycle.settle(gang, world.scheduler.now_s())
@@ -314,7 +314,7 @@ async def test_who_is_never_answered_starts_nobody_and_nothing_is_left(world):
     assert f"{node} refused pod ns/p1: PersistentVolumeClaim b was not bound by nobody" in why
     assert world.chosen("b") is None
     assert world.chosen("a") == node, "its volume was made: that stays"
-    assert world.scheduler.engine.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
+    assert world.scheduler.engine.view.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
 
 
 async def test_a_provisioner_may_refuse(world):
@@ -329,7 +329,7 @@ async def test_a_provisioner_may_refuse(world):
     world.put(PVC, world.objects[PVC, "b"])
     assert "no volume can be made for PersistentVolumeClaim b by nobody" in await broken(world)
     assert world.chosen("a") is None
-    assert world.scheduler.engine.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
+    assert world.scheduler.engine.view.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
 
 
 async def test_a_pod_that_goes_takes_the_choice_of_its_gang_back(world):
