@@ -55,8 +55,8 @@ SAMPLES = (
     Sample(
         "restart: the tries of a gang are forgotten",
         f"{CORE}/engine/carried_over.py",
-        "gang.attempts = past.attempts",
-        "gang.attempts = 0",
+        "gang.retry.attempts = past.attempts",
+        "gang.retry.attempts = 0",
         "tests/property/test_restarted_engine.py",
     ),
     Sample(

@@ -323,8 +323,9 @@ def _ending(engine: Engine, remedy: Remedy) -> tuple[GangId, ...]:
     """Return the gangs that a remedy waits for."""
     named = GangId(remedy.message.split(" of gang ")[1].split()[0])
     before = re.search(r"and (\d+) other gang", remedy.message)
-    occupants = engine.view.snapshot_cluster(NOW_S).occupants
-    running = [gang for gang in occupants if gang.end_s is not None]
+    running = [
+        gang for gang in engine.view.snapshot_cluster(NOW_S).occupants if gang.end_s is not None
+    ]
     running.sort(key=lambda gang: (gang.end_s or 0.0, gang.gang.id))
     others = [gang.gang.id for gang in running if gang.gang.id != named]
     return named, *others[: int(before[1]) if before else 0]

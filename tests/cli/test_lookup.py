@@ -150,11 +150,11 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
     runs = an_engine(node("n", cpu=100_000))
     runs.observe(f.GangSeen(templated("g", 1, needs(0, cpu=40_000))), 0.0)
     runs.observe(pod("g-worker-0", "g", needs(0, cpu=40_000), node=NodeName("n")), 1.0)
-    assert runs.gangs[GangId("ns/g")].state == "Placed"
+    assert runs.view.gangs[GangId("ns/g")].state == "Placed"
     found = when(ClusterView(runs, POLICIES, 2.0), path, "ns")
     assert (found["exists"], found["gang"]) == ("Placed", "ns/g-further")
     assert found["reason"] == "NotEnoughFree", "what runs keeps its room"
-    assert runs.gangs[GangId("ns/g")].minimum() == 1, "and stays what it was"
+    assert runs.view.gangs[GangId("ns/g")].minimum() == 1, "and stays what it was"
     console = Console(width=200)
     with console.capture() as capture:
         tables.show_when(found, console)

@@ -99,8 +99,12 @@ class NeverPlansAgain(WrappedEngine):
 
     def begin_cycle(self, *args, **settings):
         seen = self.inner.begin_cycle(*args, **settings)
-        lines = [replace(one, gangs=fresh(one.gangs)) for one in seen.lines if fresh(one.gangs)]
-        return replace(seen, waiting=fresh(seen.waiting), lines=tuple(lines))
+        lines = [
+            replace(one, gangs=fresh(one.gangs))
+            for one in seen.equivalence_classes
+            if fresh(one.gangs)
+        ]
+        return replace(seen, waiting=fresh(seen.waiting), equivalence_classes=tuple(lines))
 
 
 def fresh(gangs):

@@ -132,7 +132,7 @@ async def test_users_who_are_made_up_push_nobody_out():
     for number in range(2 * SPENT_ROWS.most):
         ledger.account(("q", f"a{number}")).periods[86_400.0] = (0, 1.0)
     ledger.account(("q", ""))
-    rows = usage_status(engine, "q", 10.0)
+    rows = usage_status(engine.view, "q", 10.0)
     assert len(rows) == SPENT_ROWS.most
     assert [row["user"] for row in rows[:2]] == ["", "zoe"]
     assert rows[1]["gpuSeconds"] == 5000.0

@@ -32,7 +32,7 @@ def told():
         engine.observe(f.QueueSeen(theirs), 0.0)
     engine.observe(f.QueueSeen(Queue("open")), 0.0)
     engine.observe(f.GangSeen(gang("g", 1, queue="closed-to-it")), 0.0)
-    return lambda text, named=False: Redaction(engine, NAMESPACES, named=named).redact(text, G)
+    return lambda text, named=False: Redaction(engine.view, NAMESPACES, named=named).redact(text, G)
 
 
 @pytest.mark.parametrize(
