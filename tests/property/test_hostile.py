@@ -71,7 +71,7 @@ def judge(worker):
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(history=HISTORIES)
-def test_a_tenant_harms_nobody(judge, history):
+def test_a_tenant_harms_no_other_tenant(judge, history):
     assert judge.violations(history) == []
 
 
@@ -96,20 +96,20 @@ def asking(name: str, gpus: int, node: str = "n0") -> Pod:
     return Pod({"metadata": metadata, "spec": spec}, requests(spec), by_us=True)
 
 
-def test_the_judge_sees_a_full_node_and_a_full_queue():
+def test_the_checks_find_a_full_node_and_a_full_queue():
     truth = Truth({"a": asking("a", 8)})
     assert requests(truth.pods["a"].document["spec"]) == {
         "cpu": 500,
         "memory": 2**30,
         "nvidia.com/gpu": 8,
     }
-    assert truth.over("n0") == []
+    assert truth.overcommitted("n0") == []
     assert not list(beyond_limit(truth, "hostile/a"))
     truth.pods["b"] = asking("b", 1)
-    assert truth.over("n0") == ["n0 has 8 of nvidia.com/gpu, and pods of 9"]
+    assert truth.overcommitted("n0") == ["n0 has 8 of nvidia.com/gpu, and pods of 9"]
     assert list(beyond_limit(truth, "hostile/b"))
     truth.pods["b"] = asking("b", 1, "n1")
-    assert truth.over("n0") == []
+    assert truth.overcommitted("n0") == []
     assert list(beyond_limit(truth, "hostile/b"))
     assert not list(beyond_limit(truth, "victim/c"))
 
@@ -125,7 +125,7 @@ def test_sidecars_count_with_containers_and_steps_one_by_one():
     assert requests({"containers": [one("1")], "initContainers": steps}) == {"cpu": 4000}
 
 
-def test_a_history_that_hangs_is_told(worker):
+def test_a_history_that_hangs_is_a_violation(worker):
     with Worker(0.01) as hasty:
         (said,) = hasty.run({"steps": []})["violations"]
     assert "it takes more than 0 s" in said

@@ -62,7 +62,7 @@ def test_two_pods_on_one_place_are_seen():
     assert "node n has 8 GPUs and pods of 9: a, b, c" in said
 
 
-def test_a_pod_that_ended_makes_room():
+def test_an_ended_pod_frees_capacity():
     observer = IndependentObserver({"n": 8})
     observer.on_update(pod("a", "n", 8))
     observer.on_update(pod("a", "n", 8, phase="Succeeded"))
@@ -85,7 +85,7 @@ def test_what_should_run_and_does_not_is_said():
     assert not standing(observer, Gang, {"g": "Placed"})
 
 
-def test_what_has_no_room_may_wait():
+def test_a_gang_without_capacity_may_be_pending():
     observer = IndependentObserver({"n": 8})
     observer.on_update(pod("other", "n", 5, gang="x"))
     assert not standing(observer, Gang, {"g": "Placed"})
@@ -236,7 +236,9 @@ def test_what_another_leader_tells_otherwise_is_found(changes, what):
 def test_what_time_alone_changes_is_no_difference():
     later = with_(WAITS, expected="2026-01-01T01:10:00Z", message="It still waits.")
     assert (
-        reported(group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")).found
+        reported(
+            group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")
+        ).differences
         == []
     )
 
@@ -248,7 +250,7 @@ def test_a_gang_that_came_or_went_is_a_difference():
     assert one.unmark() == ["gang g is gone", "gang h was added"]
 
 
-def test_a_wait_that_begins_anew_is_seen_at_any_time():
+def test_a_restarted_wait_is_a_violation_at_any_time():
     one = reported(group_view, WAITS, with_(WAITS, lastTransitionTime="2026-01-01T00:00:09Z"))
     assert "and was so since 2026-01-01T00:00:00Z" in one.violations[0]
     runs = with_(WAITS, status="True", lastTransitionTime="2026-01-01T00:00:09Z")
@@ -294,8 +296,8 @@ def test_gpu_time_that_is_forgotten_is_a_difference():
     ):
         found = reported(queue_view, before, spent(decayed, in_all, as_of)).unmark()
         assert ["GPU time of gang g" in one for one in found] == [True] * (not kept)
-    assert reported(queue_view, before, before | {"pending": 2}).found
-    assert reported(queue_view, before, before | {"head": {"gang": "n/other"}}).found
+    assert reported(queue_view, before, before | {"pending": 2}).differences
+    assert reported(queue_view, before, before | {"head": {"gang": "n/other"}}).differences
 
 
 def kept(**changes: object) -> str:
