@@ -151,8 +151,8 @@ def layout(folder, tag="1"):
 @pytest.mark.parametrize(
     ("name", "runs", "said"),
     [
-        ("app:2", True, r"has no image tagged '2'; it has: 1"),
-        ("app", True, r"app: say NAME:TAG, with a tag of the layout"),
+        ("app:2", True, r"has no image tagged '2'; its tags: 1"),
+        ("app", True, r"app: give NAME:TAG, with a tag of the layout"),
         ("app:1", False, r"local control plane 'mine' does not run"),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_start_where_a_program_ended_says_what_to_do(monkeypatch):
         plane.up(None, None, lambda _: None)
     assert str(error.value) == (
         "local control plane 'mine' already runs, but gangsched, kwok ended; "
-        "start again what ended with: gangsched local restart --name mine"
+        "start ended programs again with: gangsched local restart --name mine"
     )
     assert plane.folder.exists()
 

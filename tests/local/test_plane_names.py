@@ -40,7 +40,7 @@ def test_only_a_folder_of_a_plane_is_removed(state):
     other = state / "local" / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("mine")
-    with pytest.raises(PlaneError, match=r"other.*does not hold a local control plane"):
+    with pytest.raises(PlaneError, match=r"other.*is not the folder of a local control plane"):
         Plane("other").down()
     assert (other / "thesis.txt").read_text() == "mine"
 
@@ -50,7 +50,7 @@ def test_a_link_in_place_of_the_folder_is_not_followed(state, tmp_path):
     real.mkdir()
     (real / "instance.json").write_text("{}")
     (state / "local" / "linked").symlink_to(real)
-    with pytest.raises(PlaneError, match="does not hold a local control plane"):
+    with pytest.raises(PlaneError, match="is not the folder of a local control plane"):
         Plane("linked").down()
     assert (real / "instance.json").exists()
 
