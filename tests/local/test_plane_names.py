@@ -56,7 +56,7 @@ def test_a_link_in_place_of_the_folder_is_not_followed(state, tmp_path):
 
 
 @pytest.mark.parametrize("mark", ["instance.json", "programs.json"])
-def test_what_a_plane_left_is_removed_also_where_its_start_was_cut_off(state, mark):
+def test_down_removes_the_rest_of_a_failed_start(state, mark):
     folder = state / "local" / "default"
     (folder / "pki").mkdir(parents=True)
     (folder / mark).write_text("[]")
