@@ -1,8 +1,8 @@
-"""Train with DistributedDataParallel, and give way when asked: save, leave, go on later.
+"""Train with DistributedDataParallel; on SIGTERM save a checkpoint and stop, and resume later.
 
-When a job is stopped for another its pods get SIGTERM and their grace period. The ranks agree on
-the step they stop at (one rank may hear of it earlier than another), rank 0 saves, and the job's
-next run goes on from there. CHECKPOINT names a file that outlives the pods.
+When a job is preempted, its pods get SIGTERM and their grace period. The ranks agree on the step at
+which they stop (SIGTERM reaches them at different times), rank 0 saves, and the job's next run
+resumes from there. CHECKPOINT names a file that outlives the pods.
 """
 
 import os
@@ -18,17 +18,17 @@ STEPS = int(os.environ.get("STEPS", "200"))
 PAUSE_S = float(os.environ.get("PAUSE_S", "0.1"))
 CHECKPOINT = Path(os.environ.get("CHECKPOINT", "/checkpoints/last.pt"))
 
-asked = torch.zeros(1)
+stop_requested = torch.zeros(1)
 
 
-def give_way(*_: object) -> None:
-    """Note that this job shall stop."""
-    asked.fill_(1)
+def request_stop(*_: object) -> None:
+    """Record that this job has to stop."""
+    stop_requested.fill_(1)
 
 
 def main() -> None:
-    """Train, saving and leaving when any rank was asked to."""
-    signal.signal(signal.SIGTERM, give_way)
+    """Train; save and stop when any rank got SIGTERM."""
+    signal.signal(signal.SIGTERM, request_stop)
     torch.manual_seed(7)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
@@ -50,14 +50,14 @@ def main() -> None:
         optimizer.step()
         if rank == 0:
             print(f"step {step} loss {loss.item():.6f}", flush=True)
-        stop = asked.clone()
-        dist.all_reduce(stop)  # also what keeps the ranks in step
+        stop = stop_requested.clone()
+        dist.all_reduce(stop)  # also keeps the ranks at the same step
         if stop.item():
             if rank == 0:
                 state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-                fresh = CHECKPOINT.with_suffix(".new")
-                torch.save({**state, "step": step + 1}, fresh)
-                fresh.rename(CHECKPOINT)  # whole or not at all
+                draft = CHECKPOINT.with_suffix(".new")
+                torch.save({**state, "step": step + 1}, draft)
+                draft.rename(CHECKPOINT)  # complete or not at all
                 print(f"saved at step {step + 1}", flush=True)
             break
         signal.sigtimedwait([], PAUSE_S)

@@ -1,8 +1,8 @@
 """Train a small network on scikit-learn's digits with DistributedDataParallel, and print its loss.
 
-The process group is made from the environment a PyTorchJob gives: MASTER_ADDR, MASTER_PORT,
-RANK and WORLD_SIZE. Every rank sees its own share of the data. (The digits are read from the
-file that scikit-learn ships: importing the package takes longer than the whole training.)
+The process group is created from the variables of a PyTorchJob: MASTER_ADDR, MASTER_PORT, RANK and
+WORLD_SIZE. Every rank trains on its own share of the data. (The digits are read from the file of
+scikit-learn: importing the package takes longer than the training.)
 """
 
 from importlib.util import find_spec
@@ -58,7 +58,7 @@ def main() -> None:
         dist.all_reduce(total)
         if rank == 0:
             print(f"epoch {epoch} loss {total[0] / total[1]:.4f}", flush=True)
-    # Nobody leaves before all have the last sum: a rank that goes early cuts its neighbours off.
+    # All ranks wait here: a rank that ends early would break the connections of the others.
     dist.monitored_barrier()
     dist.destroy_process_group()
 

@@ -134,10 +134,10 @@ async def _operators(
 
     evaluation = config.evaluation_s, config.evaluation_mib
     ours = SchedulerNames(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
-    written = OwnershipOutputs(
+    outputs = OwnershipOutputs(
         ConfigMapEntry(client, config.history_config_map, KEY), metrics.job_kinds
     )
-    await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, written)
+    await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, outputs)
 
 
 async def _no_operators(client: KubeClient, scheduler: Scheduler, config: SchedulerConfig) -> None:

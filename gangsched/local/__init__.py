@@ -1,4 +1,4 @@
-"""A whole control plane on one machine, for laptops and tests: real components, no container.
+"""A complete control plane on one machine, for laptops and tests: real components, no container.
 
 `components` builds the programs, `plane` runs them, `nodes` makes nodes, `agent` runs pods.
 """

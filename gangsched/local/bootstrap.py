@@ -1,4 +1,4 @@
-"""What a fresh control plane is given: CRDs, rights, the admission policy, nodes."""
+"""Sets up a new control plane: CRDs, permissions, admission policies, nodes."""
 
 import asyncio
 import json
@@ -17,16 +17,16 @@ from gangsched.local.nodes import NodeFile
 from gangsched.shipped import shipped
 
 _MANAGER = "kubectl"
-"""Whose the fields are: kubectl's own default, so that it may apply what ships over them."""
+"""Field manager: the default of kubectl, so that kubectl may apply manifests over these."""
 
 _KWOK_POLICY = Path(__file__).parent / "kwok-policy.yaml"
 _AT_ONCE = 32
 _WITHIN_S = 120.0
-"""How long an API server may take to serve what it was given: seconds, longer on busy cores."""
+"""How long an API server may take to serve new objects: seconds, longer on busy cores."""
 
 
 def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool = False) -> None:
-    """Apply the shipped manifests and create the nodes; the `topology` of their labels if asked."""
+    """Apply the shipped manifests and create the nodes, with `topology` also their Topology."""
     asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate, topology=topology))
 
 
@@ -39,10 +39,10 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology:
             documents += shipped("manifests/extender", "gate.yaml")
         documents += yaml.safe_load_all(_KWOK_POLICY.read_text())
         documents += spelt(nodes) if topology else []
-        documents = [_for_aliases(one) for one in documents]
+        documents = [_for_aliases(document) for document in documents]
         policies = await policies_served(client) == "v1"
         if not policies:
-            documents = [one for one in documents if not one["kind"].startswith(_MUTATING)]
+            documents = [d for d in documents if not d["kind"].startswith(_MUTATING)]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
             await apply(client, document)
@@ -56,7 +56,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology:
 
 
 def spelt(nodes: NodeFile) -> list[dict[str, Any]]:
-    """Return the Topology that the labels of nodes spell: those shipped levels that a node has."""
+    """Return the shipped Topology with the levels of the nodes' labels, if there are any."""
     (document,) = shipped("manifests/topologies", "local.yaml")
     have = {key for group in nodes.nodes for key in group.label_keys()}
     levels = [level for level in document["spec"]["levels"] if level["nodeLabel"] in have]
@@ -65,7 +65,7 @@ def spelt(nodes: NodeFile) -> list[dict[str, Any]]:
 
 
 def _for_aliases(policy: dict[str, Any]) -> dict[str, Any]:
-    """Have policies act on pods of the aliases too: here is no other scheduler they could mean."""
+    """Return a policy that applies to pods of the aliases too, which gangsched serves here."""
     known = json.dumps([SCHEDULER, *ALIASES])
     if not policy["kind"].endswith("AdmissionPolicy"):
         return policy
@@ -84,7 +84,7 @@ async def apply(client: KubeClient, document: dict[str, Any]) -> None:
     while True:
         try:
             await client.patch(path, document, APPLY, fieldManager=_MANAGER, force="true")
-        except NotFound:  # its namespace or its CRD is only just coming to life
+        except NotFound:  # the namespace or the CRD is not established yet
             if time.monotonic() > deadline_s:
                 raise NotFound(404, f"{path}: the API does not serve this kind") from None
             await asyncio.sleep(0.1)
@@ -93,7 +93,7 @@ async def apply(client: KubeClient, document: dict[str, Any]) -> None:
 
 
 _MUTATING = "MutatingAdmissionPolicy"
-"""Kubernetes before 1.36 has none, or only where that is asked for: pods are not gated there."""
+"""Kubernetes before 1.36 does not serve it by default: pods are not gated there."""
 
 _PLURALS = {"NetworkPolicy": "networkpolicies", "PriorityClass": "priorityclasses"}
 _CLUSTER = frozenset(
@@ -190,5 +190,5 @@ async def _stamped(client: KubeClient, probe: dict[str, Any]) -> None:
             why = str(error)
         await asyncio.sleep(0.1)
     raise TimeoutError(
-        f"{probe['kind']}s are not admitted as they should within {_WITHIN_S:g} s: {why}"
+        f"the admission policy does not act on {probe['kind']}s after {_WITHIN_S:g} s: {why}"
     )

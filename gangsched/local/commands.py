@@ -7,13 +7,13 @@ from gangsched.local import pki
 
 SCHEDULER = "gangsched"
 ALIASES = ("volcano", "scheduler-plugins-scheduler", "kai-scheduler")
-"""Peers' names that a local control plane answers to: their users' files run as they are."""
+"""Names of other schedulers that a local control plane serves: their files run unchanged."""
 
 _HERE = Path(__file__).parent
 
 
 def etcd(program: Path, folder: Path, port: int, peer: int) -> list[str]:
-    """Return etcd's: one member, no fsync, since nothing here has to survive a power cut."""
+    """Return the command of etcd: one member, no fsync, as no data must survive a power cut."""
     client, other = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer}"
     return _line(
         program,
@@ -37,7 +37,7 @@ def apiserver(
     flags: str,
     egress: Path | None = None,
 ) -> list[str]:
-    """Return kube-apiserver's: RBAC on, loopback only; `egress` says how it reaches pods."""
+    """Return the command of kube-apiserver: RBAC, loopback only; it reaches pods by `egress`."""
     certificate, key = authority.server(
         "kube-apiserver",
         "127.0.0.1",
@@ -83,7 +83,7 @@ def apiserver(
 def manager(
     binaries: Path, authority: pki.Authority, folder: Path, port: int, flags: str
 ) -> list[str]:
-    """Return kube-controller-manager's."""
+    """Return the command of kube-controller-manager."""
     return _line(
         binaries / "kube-controller-manager",
         f"--kubeconfig={folder / 'manager.kubeconfig'}",
@@ -100,7 +100,7 @@ def manager(
 
 
 def scheduler(binaries: Path, folder: Path, port: int, flags: str, *, own: bool) -> list[str]:
-    """Return kube-scheduler's: with a configuration of its `own`, or Kubernetes' default one."""
+    """Return the command of kube-scheduler, with its `own` configuration or the default one."""
     default = [
         f"--kubeconfig={folder / 'scheduler.kubeconfig'}",
         "--leader-elect=false",
@@ -117,7 +117,7 @@ def scheduler(binaries: Path, folder: Path, port: int, flags: str, *, own: bool)
 
 
 def gangsched(folder: Path, binding: str, extender: int, metrics: int, *flags: str) -> list[str]:
-    """Return gangsched's own; it answers to peers' names too."""
+    """Return the command of gangsched, which serves the names of other schedulers too."""
     return [
         *(sys.executable, "-m", "gangsched", "run"),
         *("--kubeconfig", str(folder / "gangsched.kubeconfig")),
@@ -130,10 +130,10 @@ def gangsched(folder: Path, binding: str, extender: int, metrics: int, *flags: s
 
 
 def _through(authority: pki.Authority, egress: Path) -> list[str]:
-    """Have webhooks and APIs of others called at the pods of their Services.
+    """Return flags by which webhooks and aggregated APIs are called at the pods of their Services.
 
-    Cluster addresses are served by no program here. An API of others learns who asks from headers,
-    which it believes of a client with a certificate of an authority that signs no other.
+    No program serves cluster addresses here. An aggregated API reads the user from headers, which
+    it trusts from clients with a certificate of an authority that signs nothing else.
     """
     proxy = pki.Authority(authority.folder / "front-proxy")
     certificate, key = proxy.client("client", "front-proxy-client", "none")
@@ -151,7 +151,7 @@ def _through(authority: pki.Authority, egress: Path) -> list[str]:
 
 
 def egress_config(authority: pki.Authority, port: int) -> dict[str, object]:
-    """Return how the API server reaches nodes and pods: by a proxy of the agent's."""
+    """Return the configuration by which the API server reaches nodes and pods: a proxy."""
     certificate, key = authority.client("egress-client", "kube-apiserver-egress-client", "none")
     tls = {"caBundle": str(authority.ca), "clientCert": str(certificate), "clientKey": str(key)}
     connection = {
@@ -168,7 +168,7 @@ def egress_config(authority: pki.Authority, port: int) -> dict[str, object]:
 def agent(
     authority: pki.Authority, folder: Path, port: int, egress_port: int, isolation: str
 ) -> list[str]:
-    """Return that of the agent, which runs pods of process nodes."""
+    """Return the command of the agent, which runs the pods of process nodes."""
     certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
     return [
         *(sys.executable, "-m", "gangsched.local.agent"),
@@ -186,7 +186,7 @@ def agent(
 
 
 def kwok(binaries: Path, stages: str, folder: Path) -> list[str]:
-    """Return KWOK's: it plays the nodes that carry its own annotation."""
+    """Return the command of KWOK, which simulates the nodes with its annotation."""
     return _line(
         binaries / "kwok",
         f"--kubeconfig={folder / 'kwok.kubeconfig'}",
@@ -198,7 +198,7 @@ def kwok(binaries: Path, stages: str, folder: Path) -> list[str]:
 
 
 def prometheus(binaries: Path, folder: Path, port: int) -> list[str]:
-    """Return Prometheus's: loopback only, kept as long as the instance."""
+    """Return the command of Prometheus: loopback only, data as long as the control plane."""
     return _line(
         binaries / "prometheus",
         f"--config.file={folder / 'prometheus.yaml'}",
@@ -209,7 +209,7 @@ def prometheus(binaries: Path, folder: Path, port: int) -> list[str]:
 
 
 def prometheus_config(metrics: int) -> dict[str, object]:
-    """Return Prometheus's configuration: it asks gangsched each second."""
+    """Return the configuration of Prometheus, which scrapes gangsched each second."""
     return {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],

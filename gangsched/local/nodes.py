@@ -15,7 +15,7 @@ KWOK_TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedul
 
 
 class NodeGroup(BaseModel):
-    """Nodes that are alike. Names are `<name>-<index>`."""
+    """Equal nodes; their names are `<name>-<index>`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -28,11 +28,11 @@ class NodeGroup(BaseModel):
     gpus: int = Field(0, ge=0, le=64)
     gpu_model: str = ""
     rack_size: int = Field(0, ge=0)
-    """Nodes in one rack; 0 leaves the rack label away."""
+    """Nodes in one rack; 0: no rack label."""
     extended: dict[str, int] = {}
     labels: dict[str, str] = {}
     taints: tuple[dict[str, str], ...] | None = None
-    """None: KWOK's own taint on KWOK nodes, so that real work does not land on them."""
+    """None: KWOK nodes get KWOK's taint, so that pods with real work do not run on them."""
 
     def names(self) -> list[str]:
         """Return the name of every node of the group."""
@@ -40,7 +40,7 @@ class NodeGroup(BaseModel):
         return [f"{self.name}-{index:0{width}}" for index in range(self.count)]
 
     def label_keys(self) -> set[str]:
-        """Return the labels that its nodes have beside the usual ones."""
+        """Return the labels of the nodes beside the usual ones."""
         return set(self.labels) | ({RACK_LABEL} if self.rack_size else set())
 
     def manifests(self) -> list[dict[str, Any]]:
@@ -80,10 +80,10 @@ class NodeGroup(BaseModel):
 
 
 def distinct(groups: Iterable[NodeGroup]) -> None:
-    """Refuse two groups of one name.
+    """Check that no two groups have one name.
 
     Raises:
-        ValueError: there are two.
+        ValueError: two groups have one name.
 
     """
     names = [group.name for group in groups]

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 SERVICE_IP = "10.96.0.1"
-"""First address of the service range: what in-cluster clients know the API server by."""
+"""First address of the service range: the API server's address for clients in the cluster."""
 
 
 class Authority:
@@ -36,7 +36,7 @@ class Authority:
         return self._write(name, issued)
 
     def service_account_keys(self) -> tuple[Path, Path]:
-        """Make the key pair that signs service account tokens."""
+        """Create the key pair that signs service account tokens."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         private, public = self.folder / "sa.key", self.folder / "sa.pub"
         _secret(
@@ -49,7 +49,7 @@ class Authority:
         return private, public
 
     def kubeconfig(self, path: Path, server: str, user: str, group: str) -> Path:
-        """Write a kubeconfig that carries everything a client needs in one file."""
+        """Write a kubeconfig for one user."""
         certificate, key = self.client(path.name.removesuffix(".kubeconfig"), user, group)
         name = path.parent.name
         document = {

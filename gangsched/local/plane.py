@@ -1,4 +1,4 @@
-"""One control plane: start it, look at it, stop it, leave nothing behind."""
+"""One local control plane: starts it, describes it, stops it and removes its files."""
 
 import json
 import os
@@ -23,18 +23,18 @@ Binding = Literal["extender", "direct", "off"]
 
 SCHEDULER_NAME = "gangsched"
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
-"""A name is the name of a folder that `down` removes, so it can never be a path."""
+"""The name is that of a folder that `down` removes, so it must not be a path."""
 
 _NAMED = 8
 _READY_S = 180.0
 """How long a program may take to be ready: on busy cores each takes many times longer."""
 
 _Begun = tuple[Program, Callable[[], bool], str]
-"""A program that was started, whether it is ready, and what is waited for."""
+"""A started program, its readiness check, and the condition to wait for."""
 
 
 class PlaneError(Exception):
-    """The control plane could not do what was asked; the message says what to do about it."""
+    """An operation on a control plane failed; the message says what to do about it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class Plane:
         """
         if os.path.lexists(self.folder) and not self.programs.ours():
             raise PlaneError(
-                f"{self.folder} does not hold a local control plane, so it is not removed; "
+                f"{self.folder} is not the folder of a local control plane and is not removed; "
                 f"use another --name, or remove it yourself"
             )
         stopped = self.programs.stop_all()
@@ -128,7 +128,7 @@ class Plane:
         return stopped
 
     def running(self) -> bool:
-        """Tell whether an instance was fully started and any of its programs lives."""
+        """Return whether the control plane was started completely and a program still runs."""
         started = (self.folder / "instance.json").exists()
         return started and any(program.alive() for program in self.programs.all())
 
@@ -137,12 +137,12 @@ class Plane:
         if ended:
             return (
                 f", but {ended} ended; "
-                f"start again what ended with: gangsched local restart --name {self.name}"
+                f"start ended programs again with: gangsched local restart --name {self.name}"
             )
         return f"; stop it with: gangsched local down --name {self.name}"
 
     def info(self) -> dict[str, Any]:
-        """Return what the instance was started with: addresses and versions.
+        """Return the addresses and versions of the control plane.
 
         Raises:
             PlaneError: there is no such instance.
@@ -269,7 +269,7 @@ class Plane:
         self._spawn(name, commands.scheduler(binaries, self.folder, port, flags, own=own))
 
     def scheduler_config(self, extender_port: int, kubeconfig: Path | None = None) -> Path:
-        """Write the configuration of the kube-scheduler that asks our extender."""
+        """Write the configuration of the kube-scheduler that calls gangsched's extender."""
         (document,) = shipped("manifests/extender", "kube-scheduler-config.yaml")
         document["leaderElection"] = {"leaderElect": False}
         document["clientConnection"]["kubeconfig"] = str(
@@ -346,7 +346,7 @@ class Plane:
 
 
 def instances() -> list[Plane]:
-    """Return every local control plane that has left a trace."""
+    """Return every local control plane with a folder."""
     root = Path(platformdirs.user_state_dir("gangsched")) / "local"
     if not root.exists():
         return []
@@ -358,7 +358,7 @@ def instances() -> list[Plane]:
 
 
 def there_are() -> str:
-    """Return which local control planes there are, as the end of a sentence."""
+    """Return the existing local control planes as the end of a sentence."""
     names = [plane.name for plane in instances()]
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     listed = ", ".join(names[:_NAMED]) + more
@@ -366,7 +366,7 @@ def there_are() -> str:
 
 
 def chosen(name: str | None) -> Plane:
-    """Return the control plane of a name; without one, the default one or the only one there is.
+    """Return the control plane of a name; without a name, the default or the only control plane.
 
     Raises:
         PlaneError: there is no such instance.
@@ -381,7 +381,7 @@ def chosen(name: str | None) -> Plane:
 
 
 def serving(server: str) -> Plane | None:
-    """Return the local control plane whose API server has this address, if it is one's own."""
+    """Return the user's local control plane with this API server address, if there is one."""
     for plane in instances():
         if plane.running() and plane.info()["server"] == server:
             return plane

@@ -14,17 +14,17 @@ import psutil
 
 MARK = "GANGSCHED_LOCAL"
 UNBUFFERED = {"PYTHONUNBUFFERED": "1"}
-"""What programs are given beside the environment: their logs are whole whenever they are read."""
+"""Variables of all programs: without buffering, logs are complete whenever they are read."""
 
 _TAIL_BYTES = 2**26
 _STOP_S = 10.0
 _STOP_ALL_S = 2.0
-"""Everything goes and nothing is kept, so nobody needs long to say good-bye."""
+"""Time for all programs to end together: their data is removed, so they need little time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A process of an instance: how it was started, and which process it is now."""
+    """A process of a control plane: its command and its process id."""
 
     name: str
     command: list[str]
@@ -32,7 +32,7 @@ class Program:
     created_s: float
 
     def alive(self) -> bool:
-        """Tell whether that very process still runs (a pid may have been given anew)."""
+        """Return whether the same process still runs (its pid may belong to another process)."""
         try:
             process = psutil.Process(self.pid)
             running = process.status() != psutil.STATUS_ZOMBIE
@@ -42,7 +42,7 @@ class Program:
 
 
 class Programs:
-    """The processes of one instance, recorded in `programs.json`."""
+    """The processes of one control plane, recorded in `programs.json`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,11 +50,11 @@ class Programs:
         self.logs = folder / "logs"
 
     def begin(self) -> None:
-        """Begin an empty record; it also marks the folder as one of ours."""
+        """Write an empty record; it also marks the folder as that of a control plane."""
         self._write([])
 
     def ours(self) -> bool:
-        """Tell whether a control plane made the folder, be it that its start was cut off."""
+        """Return whether the folder belongs to a control plane, also if its start failed."""
         if self.folder.is_symlink():
             return False
         return any((self.folder / mark).is_file() for mark in ("instance.json", "programs.json"))
@@ -66,24 +66,24 @@ class Programs:
         return [Program(**item) for item in json.loads(self._record.read_text())]
 
     def ended(self) -> list[str]:
-        """Return the names of those that run no more, in the order in which they were started."""
+        """Return the names of ended programs, in the order in which they were started."""
         return [program.name for program in self.all() if not program.alive()]
 
     def get(self, name: str) -> Program:
         """Return the process with this name.
 
         Raises:
-            KeyError: there is none; the message lists those that are there.
+            KeyError: there is no such process; the message lists the existing ones.
 
         """
         for program in self.all():
             if program.name == name:
                 return program
-        known = ", ".join(program.name for program in self.all()) or "none"
-        raise KeyError(f"no program {name!r}; there are: {known}")
+        existing = ", ".join(program.name for program in self.all()) or "none"
+        raise KeyError(f"no program {name!r}; there are: {existing}")
 
     def start(self, name: str, command: list[str], environment: dict[str, str]) -> Program:
-        """Start a process in a session of its own, its output going to its log."""
+        """Start a process in a session of its own; its output goes to its log."""
         self.logs.mkdir(parents=True, exist_ok=True)
         with (self.logs / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
@@ -115,13 +115,13 @@ class Programs:
             _end([psutil.Process(program.pid)], hard=hard)
 
     def stop_all(self) -> int:
-        """Stop every process that carries the instance's mark; return how many there were."""
-        found = marked(self.folder)
-        _end(found, wait_s=_STOP_ALL_S)
-        return len(found)
+        """Stop every process with the control plane's mark; return their number."""
+        processes = marked(self.folder)
+        _end(processes, wait_s=_STOP_ALL_S)
+        return len(processes)
 
     def tail(self, name: str, lines: int = 12, most_bytes: int = _TAIL_BYTES) -> str:
-        """Return the last lines of a process's log, but no more than so many bytes of it."""
+        """Return the last lines of a process's log, at most `most_bytes` of it."""
         with (self.logs / f"{name}.log").open("rb") as log:
             log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
             text = log.read(most_bytes).decode(errors="replace")
@@ -134,15 +134,15 @@ class Programs:
 
 
 def marked(folder: Path) -> list[psutil.Process]:
-    """Return every process started for this instance, or by one that was."""
-    found = []
+    """Return every process of a control plane, including children of its processes."""
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and process.environ().get(MARK) == str(folder):
-                found.append(process)
+                processes.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    return processes
 
 
 def _end(processes: list[psutil.Process], *, hard: bool = False, wait_s: float = _STOP_S) -> None:

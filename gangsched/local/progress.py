@@ -1,4 +1,4 @@
-"""Shows how far a build or a start is: a line that changes on a terminal, lines in a log."""
+"""Shows the progress of a build or a start: a changing line on a terminal, lines in a log."""
 
 import contextlib
 import time
@@ -10,7 +10,7 @@ from gangsched.local.gobuild import Progress
 
 _LOG_EVERY_S = 15.0
 _STAYS = ("built", "installing")
-"""How lines begin that stay on the screen."""
+"""First words of the lines that stay on the screen."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""Programs of a control plane that are started again, with all that is stored in it."""
+"""Restarts programs of a control plane; stored objects stay."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from gangsched.local.processes import Program
 
 
 def restart(plane: Plane, name: str | None = None) -> list[Program]:
-    """Start a program again, stopping it before if it runs; without a name all that ended.
+    """Restart a program, also if it runs; without a name, start all programs that have ended.
 
     Raises:
         PlaneError: there is no such plane, or a program did not become ready again.
@@ -17,14 +17,14 @@ def restart(plane: Plane, name: str | None = None) -> list[Program]:
     """
     info = plane.info()
     names = plane.programs.ended() if name is None else [plane.programs.get(name).name]
-    done = []
-    for one in names:
-        if one == "agent":
+    started = []
+    for program_name in names:
+        if program_name == "agent":
             (plane.folder / "agent.ready").unlink(missing_ok=True)
-        program = plane.programs.restart(one)
+        program = plane.programs.restart(program_name)
         _wait(plane, program, info)
-        done.append(program)
-    return done
+        started.append(program)
+    return started
 
 
 def _wait(plane: Plane, program: Program, info: dict[str, Any]) -> None:
@@ -38,7 +38,7 @@ def _wait(plane: Plane, program: Program, info: dict[str, Any]) -> None:
 
 
 def _ready(plane: Plane, name: str, info: dict[str, Any]) -> bool:
-    """Tell whether a program that was started again answers, as far as it can be asked."""
+    """Return whether a restarted program answers; programs without a check count as ready."""
     match name:
         case "kube-apiserver":
             keys = plane.folder / "pki"

@@ -1,4 +1,4 @@
-"""Questions about API objects: their owner, the later of two states, their path."""
+"""Functions on API objects: their owner, the later of two states, their path, deletion."""
 
 import time
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def subject_of(body: Json, api_version: str, kind: str) -> ObjectRef:
 def owned_by(document: Json, subject: ObjectRef) -> Json:
     """Return a document as a part of its owner, created for the owner's user.
 
-    The annotation of the user is set last: ours is trusted, and a template may contain any.
+    The annotation of the user is set last: it is trusted, and a template may contain any value.
     """
     owner = {
         "apiVersion": subject.api_version,
@@ -58,30 +58,30 @@ def owned_by(document: Json, subject: ObjectRef) -> Json:
 def with_env(document: Json, env: Mapping[str, str]) -> Json:
     """Return a pod, or a Job, with variables added to its containers.
 
-    Variables of the containers win. Other documents are returned as they are.
+    Variables of the containers take precedence. Other documents are returned unchanged.
     """
     if not env or document.get("kind") not in ("Pod", "Job"):
         return document
     if document["kind"] == "Job":
         template = document["spec"]["template"]
-        made = with_env({"kind": "Pod", "spec": template["spec"]}, env)["spec"]
-        return document | {"spec": document["spec"] | {"template": template | {"spec": made}}}
+        pod_spec = with_env({"kind": "Pod", "spec": template["spec"]}, env)["spec"]
+        return document | {"spec": document["spec"] | {"template": template | {"spec": pod_spec}}}
     spec = dict(document["spec"])
     for part in ("initContainers", "containers"):
         if part in spec:
-            spec[part] = [_with_env(one, env) for one in spec[part]]
+            spec[part] = [_with_env(container, env) for container in spec[part]]
     return document | {"spec": spec}
 
 
 def _with_env(container: Json, env: Mapping[str, str]) -> Json:
     own = container.get("env") or []
-    known = {one["name"] for one in own}
+    known = {variable["name"] for variable in own}
     more = [{"name": name, "value": value} for name, value in env.items() if name not in known]
     return container | {"env": [*own, *more]}
 
 
 def has_ended(pod: Json) -> bool:
-    """Return whether a pod has ended, well or not."""
+    """Return whether a pod has succeeded or failed."""
     return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")
 
 
@@ -98,9 +98,9 @@ def owner_uid(body: Json) -> str:
 
 
 def owner_name(body: Json) -> str:
-    """Return the kind and name of an object's first owner, or "nobody"."""
+    """Return the kind and name of an object's first owner, or "no owner"."""
     owners: list[Any] = body["metadata"].get("ownerReferences") or []
-    return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "nobody"
+    return f"{owners[0]['kind']} {owners[0]['name']}" if owners else "no owner"
 
 
 async def delete_object(
@@ -121,18 +121,18 @@ async def still_exists(client: KubeClient, path: str, uid: str) -> bool:
     """Return whether an owner still exists.
 
     Its deletion may be unreported: kopf lists again after a gap in its watch, and does not report
-    what was deleted meanwhile.
+    objects that were deleted meanwhile.
     """
     try:
-        found = msgspec.json.decode(await client.get(path))
+        body = msgspec.json.decode(await client.get(path))
     except NotFound:
         return False
-    return bool(found["metadata"]["uid"] == uid)
+    return bool(body["metadata"]["uid"] == uid)
 
 
-def is_same_object(one: Json, other: Json) -> bool:
-    """Return whether two states are of one object, not of two that had one name."""
-    return bool(one["metadata"]["uid"] == other["metadata"]["uid"])
+def is_same_object(state: Json, other: Json) -> bool:
+    """Return whether two states are of one object, not of two objects of one name."""
+    return bool(state["metadata"]["uid"] == other["metadata"]["uid"])
 
 
 def latest(known: Json, body: Json) -> Json:
@@ -144,7 +144,7 @@ def latest(known: Json, body: Json) -> Json:
 def merge_response(known: Json | None, answer: Json, deleted_uids: set[str]) -> Json | None:
     """Return the newest known state of an object, given the response to a call about it.
 
-    Watches may have reported already what came after: a later state, or its deletion (by uid).
+    Watches may have reported a later state or the deletion already.
     """
     if answer["metadata"]["uid"] in deleted_uids:
         return known

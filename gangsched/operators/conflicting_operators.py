@@ -1,13 +1,13 @@
 """Finds the kinds of job that other operators run: two controllers of one kind would conflict.
 
-An operator that leads holds a Lease of its own name; some are installed to lead without one, and
-are known by the image of a Deployment that works. Sources: training-operator release-1.9,
-mpi-operator v0.6, jobset v0.10, trainer v2.1: their main.go and their manifests.
+A leading operator holds a Lease of a known name. Some operators lead without a Lease; the image of
+a ready Deployment shows them. Sources: training-operator release-1.9, mpi-operator v0.6, jobset
+v0.10, trainer v2.1: their main.go and their manifests.
 
-    absent -> there (Deployment ready, Lease renewed) -> lapsing (until a time) -> absent
+    absent -> present (Deployment ready, Lease renewed) -> lapsing (until a time) -> absent
 
-A Deployment whose pods are being replaced lapses for a while: a rollout is no departure. The Lease
-of a dead operator is not renewed, without any event. This module is pure: `ownership.py` watches.
+A Deployment lapses while a rollout replaces its pods. The Lease of a dead operator is not renewed,
+without any event. This module is pure: `ownership.py` watches.
 """
 
 import math
@@ -22,11 +22,10 @@ _LAPSES_S = 60.0
 """How long a Deployment may have no ready pod before its operator counts as gone."""
 
 _LEASE_MAX_S = 300.0
-"""No operator uses a longer one; a Lease may contain any."""
-
+"""Upper bound for the duration of a Lease: no operator uses a longer one."""
 
 _SIGNS_OF_NAMESPACE = 8
-"""Signs of one namespace that are kept: any tenant may write Leases and Deployments in its own."""
+"""Largest number of signs of one namespace: any tenant may write Leases and Deployments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +68,7 @@ OPERATORS = (
     ),
 )
 
-LEASES = tuple(one.lease for one in OPERATORS if one.lease)
+LEASES = tuple(operator.lease for operator in OPERATORS if operator.lease)
 """Names of the Leases that are watched."""
 
 
@@ -87,7 +86,7 @@ class _LeaseSpec(msgspec.Struct):
 
 
 class Lease(msgspec.Struct):
-    """What is read of a Lease."""
+    """The fields of a Lease that are read."""
 
     metadata: _Metadata
     spec: _LeaseSpec = msgspec.field(default_factory=_LeaseSpec)
@@ -116,7 +115,7 @@ class _DeploymentStatus(msgspec.Struct):
 
 
 class Deployment(msgspec.Struct):
-    """What is read of a Deployment."""
+    """The fields of a Deployment that are read."""
 
     metadata: _Metadata
     spec: _DeploymentSpec = msgspec.field(default_factory=_DeploymentSpec)
@@ -125,11 +124,11 @@ class Deployment(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A sign that an operator runs, good until a moment.
+    """A sign that an operator runs, valid until a time.
 
-    `account` is by what it acts: a service account (namespace, name), or for a Lease, which was
-    `renewed` some time, the pod that holds it. Any tenant may create a Deployment with an image of
-    an operator's name: a sign counts once that account is found to have an operator's rights.
+    `account` is a service account (namespace, name), or the pod that holds a Lease with the time
+    `renewed`. Any tenant may create a Deployment with an operator's image: a sign counts once the
+    account is found to have an operator's rights.
     """
 
     operator: Operator
@@ -147,9 +146,9 @@ class ConflictingOperators:
     _confirmed: set[str] = field(default_factory=set)
 
     def lease_seen(self, lease: Lease, now_s: float) -> None:
-        """Take a Lease. Its times are its holder's: a renewal that was watched counts from now."""
+        """Record a Lease. Its times are the holder's: a watched renewal counts from now."""
         metadata, spec = lease.metadata, lease.spec
-        operator = next((one for one in OPERATORS if one.lease == metadata.name), None)
+        operator = next((item for item in OPERATORS if item.lease == metadata.name), None)
         holder, renewed = spec.holderIdentity or "", spec.renewTime or ""
         if operator is None or not holder or not renewed:
             self.gone(metadata.uid)
@@ -164,10 +163,10 @@ class ConflictingOperators:
         self._record(metadata.uid, Sighting(operator, where, until_s, pod, renewed))
 
     def deployment_seen(self, deployment: Deployment, now_s: float) -> None:
-        """Take a Deployment."""
+        """Record a Deployment."""
         metadata, pod = deployment.metadata, deployment.spec.template.spec
-        words = {_image_name(one.image) for one in pod.containers}
-        operator = next((one for one in OPERATORS if one.image in words), None)
+        images = {_image_name(container.image) for container in pod.containers}
+        operator = next((item for item in OPERATORS if item.image in images), None)
         wanted = deployment.spec.replicas != 0 and metadata.deletionTimestamp is None
         known = self._signs.get(metadata.uid)
         if operator is None or not wanted:
@@ -178,7 +177,7 @@ class ConflictingOperators:
         elif known is not None:
             until_s = min(known.until_s, now_s + _LAPSES_S)
         else:
-            return  # it has not begun
+            return  # no pod of the operator is ready yet
         account = metadata.namespace, pod.serviceAccountName or "default"
         where = f"Deployment {metadata.namespace}/{metadata.name}"
         self._record(metadata.uid, Sighting(operator, where, until_s, account))
@@ -192,8 +191,8 @@ class ConflictingOperators:
         known = self._signs.get(uid)
         if known is None:
             namespace = sign.account[0]
-            beside = sum(one.account[0] == namespace for one in self._signs.values())
-            if beside >= _SIGNS_OF_NAMESPACE:
+            count = sum(other.account[0] == namespace for other in self._signs.values())
+            if count >= _SIGNS_OF_NAMESPACE:
                 return
         elif (known.account, known.operator) != (sign.account, sign.operator):
             self._confirmed.discard(uid)
@@ -219,15 +218,15 @@ class ConflictingOperators:
             for uid, sign in self._signs.items()
             if uid in self._confirmed and now_s <= sign.until_s
         ]
-        found: dict[str, str] = {}
-        for sign in sorted(signs, key=lambda one: (OPERATORS.index(one.operator), one.where)):
+        kinds: dict[str, str] = {}
+        for sign in sorted(signs, key=lambda item: (OPERATORS.index(item.operator), item.where)):
             clause = f"{sign.operator.name} runs them, by its {sign.where}"
             for kind in sign.operator.kinds:
-                found.setdefault(kind, clause)
-        return found
+                kinds.setdefault(kind, clause)
+        return kinds
 
     def next_expiry_s(self, now_s: float) -> float | None:
-        """Return when a sign that counts now ends unless it is renewed, if one does."""
+        """Return when the first sign that counts now expires without a renewal, or None."""
         times = (
             sign.until_s
             for uid, sign in self._signs.items()

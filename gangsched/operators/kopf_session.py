@@ -57,9 +57,9 @@ def session(access: Access | Path | None) -> kopf.AiohttpSession:
     settings = credentials(access)
     token = settings.get_api_key_with_prefix("authorization")
     connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(settings))
-    made = aiohttp.ClientSession(
+    http = aiohttp.ClientSession(
         connector=connector,
         headers={"Authorization": token} if token else {},
         response_class=_Response,
     )
-    return kopf.AiohttpSession(server=settings.host, aiohttp_session=made)
+    return kopf.AiohttpSession(server=settings.host, aiohttp_session=http)

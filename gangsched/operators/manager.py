@@ -36,14 +36,14 @@ from gangsched.operators.runtime_watch import RuntimeReceiver, Runtimes
 log = logging.getLogger(__name__)
 
 Controllers = dict[str, Reconciler[Any]]
-"""By kind."""
+"""The controllers by kind."""
 
 _SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerNames:
-    """Our scheduler's names, that which pods get first; `trials`: also those of trials' Jobs."""
+    """The names of the scheduler, with that of pods first; `trials`: pods of trials get it too."""
 
     scheduler: str = "gangsched"
     aliases: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ _DEFAULTS = SchedulerNames()
 
 @dataclass(frozen=True, slots=True)
 class OwnershipOutputs:
-    """Where the owner of each kind is published: a ConfigMap, a gauge."""
+    """The outputs of the owner of each kind: a ConfigMap, a gauge."""
 
     kept: ConfigMapEntry | None = None
     gauge: Gauge | None = None
@@ -71,12 +71,12 @@ async def run_operators(
     ours: SchedulerNames = _DEFAULTS,
     env: Mapping[str, str] = NO_ENV,
     evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
-    written: OwnershipOutputs = _NOWHERE,
+    outputs: OwnershipOutputs = _NOWHERE,
 ) -> None:
-    """Run the job controllers of some kinds, by default all that no other operator runs just then.
+    """Run the job controllers of some kinds; the default are all that no other operator runs.
 
-    `ours` names the scheduler of their pods. `env` is added to every container of theirs. An
-    `evaluation` of user input may take so many seconds, and MiB of memory.
+    Pods get the scheduler of `ours`, and containers the variables of `env`. `evaluation` are the
+    seconds and the MiB of memory that one evaluation of user input may take.
 
     Raises:
         ConfigError: there is no such kind.
@@ -92,9 +92,9 @@ async def run_operators(
         for kind in kinds or ():
             if kind not in known:
                 raise ConfigError(
-                    f"job_kinds: there is no kind {kind!r}; there are: {', '.join(known)}"
+                    f"job_kinds: {kind!r} is not a known kind; allowed are: {', '.join(known)}"
                 )
-        ownership = Ownership(client, known, kinds, written.kept, written.gauge)
+        ownership = Ownership(client, known, kinds, outputs.kept, outputs.gauge)
         deciding = asyncio.create_task(ownership.run())
         stop = asyncio.Event()
         stopped = asyncio.create_task(stop.wait())
@@ -113,18 +113,19 @@ async def run_operators(
                 await _cancel(running)
                 ownership.changed.clear()
                 changed = asyncio.create_task(ownership.changed.wait())
-                mine = ownership.owners.ours if ownership.owners is not None else frozenset()
-                running = asyncio.create_task(_run(access, client, mine, *controllers(), stop))
+                owners = ownership.owners
+                ours_now = owners.ours if owners is not None else frozenset()
+                running = asyncio.create_task(_run(access, client, ours_now, *controllers(), stop))
         finally:
             await _cancel(deciding, changed, stopped, running)
 
 
 async def _cancel(*tasks: "asyncio.Task[Any] | None") -> None:
     """Cancel tasks, and wait until they have ended."""
-    there = [task for task in tasks if task is not None]
-    for task in there:
+    pending = [task for task in tasks if task is not None]
+    for task in pending:
         task.cancel()
-    await asyncio.gather(*there, return_exceptions=True)
+    await asyncio.gather(*pending, return_exceptions=True)
 
 
 def _controllers(
@@ -151,18 +152,18 @@ def _controllers(
 async def _run(
     access: Access | None,
     client: KubeClient,
-    mine: frozenset[str],
+    own_kinds: frozenset[str],
     every: Controllers,
     known: RuntimeReceiver,
     stop: asyncio.Event,
 ) -> None:
-    """Run the controllers of our kinds, and release the gangs of all other kinds."""
-    controllers = {kind: one for kind, one in every.items() if kind in mine}
-    released = {kind: Releaser(client, kind) for kind in every if kind not in mine}
+    """Run the controllers of gangsched's kinds, and release the gangs of all other kinds."""
+    controllers = {kind: controller for kind, controller in every.items() if kind in own_kinds}
+    released = {kind: Releaser(client, kind) for kind in every if kind not in own_kinds}
     more = known.watches() if TRAINJOB in controllers else []
     async with watching_parts(client, {**controllers, **released}, more) as watching:
-        tasks = [asyncio.create_task(one.run()) for one in controllers.values()]
-        tasks += [asyncio.create_task(one.run()) for one in released.values()]
+        tasks = [asyncio.create_task(controller.run()) for controller in controllers.values()]
+        tasks += [asyncio.create_task(releaser.run()) for releaser in released.values()]
         if TRAINJOB in controllers:
             tasks.append(asyncio.create_task(known.labelling.run()))
         if controllers:  # without handlers, an operator returns at once
@@ -182,10 +183,10 @@ async def _kopf(
     registry = kopf.OperatorRegistry()
     _register(registry, controllers, access)
     settings = kopf.OperatorSettings()
-    settings.posting.enabled = False  # our Events are for users; kopf's are about handlers
+    settings.posting.enabled = False  # Events are for users, and kopf's are about handlers
     settings.scanning.disabled = False
     settings.watching.server_timeout = 300
-    # Ten minutes after its tasks are cancelled, it would kill this process, which goes on.
+    # kopf would kill this process ten minutes after its tasks are cancelled; the process goes on.
     settings.process.ultimate_exiting_timeout = None
     # Not kopf.operator(): when it stops, it waits 5 s for all other tasks of this loop.
     tasks = await kopf.spawn_tasks(
@@ -199,9 +200,9 @@ async def _kopf(
 
 
 def _search_kinds(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKind, ...]:
-    """Return how Experiments and their Trials are run, where what they need is installed."""
+    """Return the kinds Experiment and Trial, if their libraries are installed."""
     if any(find_spec(name) is None for name in _SEARCHERS):
-        log.info("Experiments are left alone: they need the extra gangsched[experiments]")
+        log.info("gangsched does not run Experiments: they need gangsched[experiments]")
         return ()
     from gangsched.operators.kinds import experiment, trial  # noqa: PLC0415 -- only where installed
 

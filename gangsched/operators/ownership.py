@@ -1,9 +1,9 @@
-"""Decides which kinds of job run here: those of the settings, or those of no other operator.
+"""Decides which kinds of job gangsched runs: those of the settings, or those of no other operator.
 
     watches of Leases and Deployments -> conflicting_operators.py -> `changed`, the log, a ConfigMap
 
-The decision is made again with each event, and when a Lease would run out without one. Only the
-Leases of operators are watched: those of a large cluster's nodes change a thousand times a second.
+Each event renews the decision, and so does the expiry of a Lease. Only the Leases of operators are
+watched: those of a large cluster's nodes change a thousand times a second.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from gangsched.operators.conflicting_operators import (
 log = logging.getLogger(__name__)
 
 KEY = "job-kinds.json"
-"""The key under which the owner of each kind is stored for our commands."""
+"""The key of the ConfigMap under which the owner of each kind is stored for the commands."""
 
 _LEASES = "/apis/coordination.k8s.io/v1/leases"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -53,7 +53,7 @@ _Body = TypeVar("_Body", Lease, Deployment)
 
 @dataclass(frozen=True, slots=True)
 class KindOwners:
-    """The owner of each kind: ours, and all others, each with a clause that is the reason."""
+    """The owner of each kind: gangsched's kinds, and all others with the reason as a clause."""
 
     ours: frozenset[str] = frozenset()
     others: Mapping[str, str] = field(default_factory=dict)
@@ -69,36 +69,38 @@ def decide(
     others: Mapping[str, str],
     otherwise: str = _NOT_NAMED,
 ) -> KindOwners:
-    """Return the owner of each known kind; `wanted` ones are ours in any case.
+    """Return the owner of each known kind; gangsched runs `wanted` kinds in any case.
 
     `otherwise` is the reason for a kind that is not wanted.
     """
     if wanted is None:
-        left = {kind: why for kind, why in others.items() if kind in known}
-        return KindOwners(frozenset(known) - left.keys(), left)
-    left = {kind: others.get(kind) or otherwise for kind in known if kind not in wanted}
-    return KindOwners(frozenset(wanted), left)
+        elsewhere = {kind: why for kind, why in others.items() if kind in known}
+        return KindOwners(frozenset(known) - elsewhere.keys(), elsewhere)
+    elsewhere = {kind: others.get(kind) or otherwise for kind in known if kind not in wanted}
+    return KindOwners(frozenset(wanted), elsewhere)
 
 
 def changes_in_words(before: KindOwners | None, after: KindOwners) -> list[str]:
-    """Return what changed, a sentence for each reason."""
-    found = []
+    """Return the changes, a sentence for each reason."""
+    changes = []
     by_reason: dict[str, list[str]] = {}
     for kind, why in after.others.items():
         if before is None or before.others.get(kind) != why:
             by_reason.setdefault(why, []).append(kind)
     for why, kinds in by_reason.items():
-        seen = " by its " in why
-        remedy = "; name a kind in job_kinds to run it here" if seen else ""
-        found.append(f"jobs of kind {', '.join(sorted(kinds))} are left alone: {why}{remedy}")
+        is_running = " by its " in why
+        remedy = "; name a kind in job_kinds to run it here" if is_running else ""
+        changes.append(
+            f"gangsched does not run jobs of kind {', '.join(sorted(kinds))}: {why}{remedy}"
+        )
     taken = sorted(after.ours - before.ours) if before is not None else []
     if taken:
-        found.append(
-            f"jobs of kind {', '.join(taken)} are run here from now on: no other operator does"
+        changes.append(
+            f"gangsched runs jobs of kind {', '.join(taken)} from now on: no other operator does"
         )
     if not after.ours and (before is None or before.ours):
-        found.append("no kind of job is run here; gangs of pods are scheduled all the same")
-    return found
+        changes.append("gangsched runs no kind of job; it still schedules gangs of pods")
+    return changes
 
 
 class _SignReceiver:
@@ -115,7 +117,7 @@ class _SignReceiver:
         try:
             self._take(self._decoder.decode(raw))
         except (msgspec.DecodeError, ValueError) as error:
-            log.warning("an object is no sign of an operator: %s", error)
+            log.warning("skipped a malformed Lease or Deployment: %s", error)
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Record that an object no longer exists."""
@@ -124,7 +126,7 @@ class _SignReceiver:
 
 
 class Ownership:
-    """Holds the owner of each kind; `changed` is set at the start and when our kinds change."""
+    """The owner of each kind; `changed` is set at the start and when gangsched's kinds change."""
 
     def __init__(
         self,
@@ -136,7 +138,7 @@ class Ownership:
         now_s: Callable[[], float] = time.time,
         otherwise: str = _NOT_NAMED,
     ) -> None:
-        """`kept` is where the decision is stored for our commands; `gauge` exports it.
+        """`kept` stores the decision for the commands; `gauge` exports it.
 
         `otherwise` is the reason for known kinds that are not wanted.
         """
@@ -153,7 +155,7 @@ class Ownership:
     async def run(self) -> None:
         """Watch and decide until cancelled."""
         async with asyncio.TaskGroup() as group:
-            # Kinds that the settings name are ours in any case.
+            # Without watches, the kinds of the settings are gangsched's in any case.
             watches = self._watches() if self._wanted is None else []
             for watch in watches:
                 group.create_task(watch.run())
@@ -162,7 +164,7 @@ class Ownership:
                     for watch in watches:
                         await watch.synced.wait()
             except TimeoutError:
-                log.warning("whether other operators run jobs is not known yet: see above")
+                log.warning("other operators are not known yet: Leases or Deployments not listed")
             await self._decide_on()
 
     def _watches(self) -> list[Watch]:
@@ -224,8 +226,8 @@ class Ownership:
                 continue
             if key not in self._refused:
                 log.warning(
-                    "%s looks like that of %s, and its account may not write the status of %ss in "
-                    "all namespaces: it is not taken for an operator",
+                    "%s looks like that of %s, but its account may not write the status of %ss in "
+                    "all namespaces: it does not count as an operator",
                     sign.where,
                     sign.operator.name,
                     sign.operator.kinds[0],
@@ -264,7 +266,7 @@ class Ownership:
 
 
 async def store_no_kinds(client: KubeClient, kept: ConfigMapEntry) -> None:
-    """Store that no kind of job is run here, and wait until cancelled."""
+    """Store that gangsched runs no kind of job, and wait until cancelled."""
     known = (*FRAMEWORKS, jobset.KIND, trainjob.KIND, experiment.KIND, trial.KIND)
     why = "gangsched was started with --no-operators"
     await Ownership(client, known, (), kept, otherwise=why).run()
@@ -301,7 +303,7 @@ async def has_operator_rights(client: KubeClient, sign: Sighting) -> bool:
     except NotFound:
         return False  # a Lease that no pod holds
     except Forbidden as error:
-        log.warning("who acts by %s cannot be asked, and it is believed: %s", sign.where, error)
+        log.warning("cannot verify the rights behind %s; they count: %s", sign.where, error)
         return True
     except KubeError as error:
         log.warning("%s: %s", sign.where, error)
@@ -316,24 +318,24 @@ async def running_operators(client: KubeClient, now_s: float) -> dict[str, str]:
         KubeError: the API server gave no answer.
 
     """
-    seen = ConflictingOperators()
+    operators = ConflictingOperators()
     params = {"fieldSelector": "metadata.namespace!=kube-node-lease"}
     for body in msgspec.json.decode(await client.get(_LEASES, **params))["items"]:
         if body["metadata"]["name"] in LEASES:
-            seen.lease_seen(msgspec.convert(body, Lease), now_s)
+            operators.lease_seen(msgspec.convert(body, Lease), now_s)
     for body in msgspec.json.decode(await client.get(_DEPLOYMENTS))["items"]:
-        seen.deployment_seen(msgspec.convert(body, Deployment), now_s)
-    for uid, sign in seen.unconfirmed(now_s).items():
+        operators.deployment_seen(msgspec.convert(body, Deployment), now_s)
+    for uid, sign in operators.unconfirmed(now_s).items():
         if await has_operator_rights(client, sign):
-            seen.confirm(uid)
-    return seen.kinds_run(now_s)
+            operators.confirm(uid)
+    return operators.kinds_run(now_s)
 
 
 def parse_owners(text: str) -> KindOwners | None:
     """Return a stored decision; None if it is malformed."""
     try:
-        found = json.loads(text)
-        ours = frozenset(str(kind) for kind in found["ours"])
-        return KindOwners(ours, {str(kind): str(why) for kind, why in found["others"].items()})
+        stored = json.loads(text)
+        ours = frozenset(str(kind) for kind in stored["ours"])
+        return KindOwners(ours, {str(kind): str(why) for kind, why in stored["others"].items()})
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return None

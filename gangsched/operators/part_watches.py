@@ -128,7 +128,7 @@ async def watching_parts(
             optional=kind not in _BUILT_IN,
         )
         for kind, (path, params) in _PARTS.items()
-        if any(kind in one.part_kinds for one in controllers.values())
+        if any(kind in controller.part_kinds for controller in controllers.values())
     ]
     watches += more
 

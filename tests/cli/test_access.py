@@ -43,7 +43,7 @@ def file(tmp_path):
     return written(tmp_path, "config", ("here", "vision"), ("there", None))
 
 
-def test_the_context_has_server_and_namespace(file):
+def test_the_context_has_the_server_and_the_namespace(file):
     assert Access(file).credentials().host == "http://here.test"
     assert Access(file).namespace() == "vision"
     assert Access(file, "there").credentials().host == "http://there.test"
@@ -82,7 +82,7 @@ WRONG = {"": "is empty", "[1": "expected ',' or ']'", "text": "is none", "a: b":
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_kubeconfig_is_said_in_one_line(tmp_path, text):
+def test_a_malformed_kubeconfig_is_one_sentence(tmp_path, text):
     path = tmp_path / "config"
     path.write_text(text)
     for ask in (Access(path).credentials, Access(path).namespace, Access(path, "c").namespace):
@@ -95,7 +95,7 @@ def test_what_is_no_kubeconfig_is_said_in_one_line(tmp_path, text):
 
 
 @pytest.mark.parametrize("given", [None, "/absent/config"])
-def test_without_a_kubeconfig_there_is_one_sentence_of_ours(tmp_path, monkeypatch, capfd, given):
+def test_a_missing_kubeconfig_is_one_sentence(tmp_path, monkeypatch, capfd, given):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

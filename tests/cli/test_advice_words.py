@@ -62,7 +62,7 @@ def test_a_free_rack_is_reported():
     assert moves_data(found)["possible"]
 
 
-def test_a_rack_with_pods_of_no_gang_is_not_free():
+def test_a_rack_with_pods_without_a_gang_is_not_free():
     engine = racks()
     run(engine, "there", "n0", needs(1))
     engine.observe(pod("own", None, needs(1), node=NodeName("n2")), 0.0)
@@ -72,7 +72,7 @@ def test_a_rack_with_pods_of_no_gang_is_not_free():
     assert (found.domain, len(found.moves)) == ("rack-0", 1)
 
 
-def test_without_a_topology_the_answer_says_what_to_do():
+def test_a_level_without_a_topology_is_an_error_with_a_remedy():
     with pytest.raises(ConfigError) as error:
         _level(racks(declared=False), DefragRequest(level="rack"))
     assert str(error.value) == (
@@ -94,7 +94,7 @@ def test_moving_does_not_help_against_a_quota():
     )
 
 
-def test_only_a_gang_without_capacity_is_examined():
+def test_only_a_gang_that_lacks_capacity_needs_moves():
     engine = racks()
     run(engine, "there", "n0")
     engine.observe(GangSeen(templated("g", 4, needs(8))), 0.0)
@@ -165,7 +165,7 @@ def explained(name: str) -> str:
     return console.file.getvalue()
 
 
-def test_a_start_names_the_gang_that_it_waits_for():
+def test_a_start_names_the_gang_that_has_to_end_before():
     said = " ".join(explained("ns/wide").split())
     assert "expected to end 1970-01-01 00:15:" in said
     assert "in eight of ten forecasts from 1970-01-01 00:0" in said

@@ -105,7 +105,7 @@ PLANES = {
 
 
 @pytest.mark.parametrize("case", PLANES)
-async def test_a_local_plane_says_it_without_a_lease(case):
+async def test_the_leader_of_a_local_plane_is_known_without_a_lease(case):
     programs, level, said, mend = PLANES[case]
     record("other", "https://127.0.0.1:2", gangsched=True)
     record("mine", SERVER, **programs)
@@ -124,7 +124,7 @@ async def test_the_doctor_names_programs_of_a_local_plane_that_ended():
     assert found[1].message == "kwok, agent of local control plane 'mine' ended"
 
 
-async def test_commands_warn_once_without_a_leader(caplog):
+async def test_commands_warn_once_if_no_process_leads(caplog):
     api = Api({HOME: lease(renewed=OLD)})
     await leader.warn_without_leader(api, LEASE)
     await leader.warn_without_leader(api, LEASE)
@@ -141,17 +141,17 @@ SILENT = {
 
 
 @pytest.mark.parametrize("case", SILENT)
-async def test_nothing_is_said_where_one_leads_or_that_is_not_known(case, caplog):
+async def test_there_is_no_warning_if_a_process_leads_or_that_is_unknown(case, caplog):
     await leader.warn_without_leader(SILENT[case], LEASE)
     assert caplog.messages == []
 
 
-async def test_a_lease_elsewhere_hides_nothing_where_the_own_one_is_there(caplog):
+async def test_the_lease_of_the_settings_takes_precedence(caplog):
     await leader.warn_without_leader(Api({HOME: lease(renewed=OLD), "tenant": lease()}), LEASE)
     assert ENDED in caplog.text
 
 
-async def test_a_server_that_does_not_say_the_time_is_no_failure(caplog, monkeypatch):
+async def test_a_server_without_a_date_is_not_a_failure(caplog, monkeypatch):
     api = Api({HOME: lease(renewed=OLD)})
     monkeypatch.setattr(api, "date", no_date)
     await leader.warn_without_leader(api, LEASE)
@@ -163,12 +163,12 @@ async def no_date() -> str:
     return ""
 
 
-async def test_an_unheld_lease_elsewhere_does_not_count(caplog):
+async def test_a_lease_elsewhere_without_a_holder_does_not_count(caplog):
     await leader.warn_without_leader(Api({"team": lease(renewed=OLD)}), LEASE)
     assert f"note: perhaps no gang starts now: there is no Lease {LEASE}" in caplog.text
 
 
-async def test_every_look_at_the_cluster_tells_it(monkeypatch, caplog):
+async def test_every_read_of_the_cluster_warns_without_a_leader(monkeypatch, caplog):
     class Seen:
         def __getattr__(self, _: str) -> "Seen":
             return self
@@ -196,7 +196,7 @@ HOMES = {
 
 
 @pytest.mark.parametrize("case", HOMES)
-async def test_commands_read_what_is_kept_where_gangsched_leads_from(case):
+async def test_commands_read_the_state_in_the_leaders_namespace(case):
     api, place = HOMES[case]
     assert await leader.leader_namespace(api, LEASE) == place
     found = await view.with_leader_namespace(api, SchedulerConfig())

@@ -34,13 +34,13 @@ def test_a_gang_is_found_by_the_name_its_user_knows(real):
     assert found["reason"] == "TooFewPods"
 
 
-def test_our_own_group_comes_first_and_of_several_others_one_has_to_be_chosen():
+def test_a_podgroup_of_gangsched_takes_precedence_over_other_gangs():
     assert explain(a_view("second", "job:second"), "ns/second")["gang"] == "ns/second"
     with pytest.raises(ConfigError, match=r"2 gangs are called .* ns/job:second, ns/lws:second"):
         explain(a_view("job:second", "lws:second"), "ns/second")
 
 
-def test_the_name_that_was_typed_is_never_proposed():
+def test_the_given_name_is_never_suggested():
     view = a_view("digits", "job:train")
     for name, proposed in (
         ("ns/digit", "; did you mean ns/digits?"),
@@ -117,7 +117,7 @@ class Cluster:
         return b'{"status": {"phase": "Pending", "message": "role x is unknown"}}'
 
 
-async def test_the_kinds_are_asked_in_turn():
+async def test_the_kinds_of_jobs_are_read_in_order():
     groups = "/apis/gangsched.io/v1beta1/namespaces/ns/podgroups"
     found = await read_job(Cluster(f"{groups}/j"), "ns/j")
     assert found["kind"] == "PodGroup"
@@ -140,7 +140,7 @@ spec:
 """
 
 
-def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
+def test_when_of_an_existing_gang_predicts_a_second_one(tmp_path):
     path = tmp_path / "group.yaml"
     path.write_text(GROUP)
     engine = an_engine(node("n", cpu=100_000))
@@ -174,7 +174,7 @@ def test_when_of_a_gang_that_exists_is_about_a_further_one(tmp_path):
         ("4:", r"must be COUNT:NODE"),
     ],
 )
-def test_a_node_that_is_not_there_is_named_with_some_that_are(words, told):
+def test_an_unknown_node_is_reported_with_similar_ones(words, told):
     engine = an_engine(*(node(name) for name in ("a0", "a1", "a2", "b0")))
     view = ClusterView(engine, POLICIES, 2.0)
     with pytest.raises(ConfigError, match=told):

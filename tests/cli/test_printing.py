@@ -107,7 +107,7 @@ def test_further_lines_are_indented_and_times_have_one_form(found):
     assert (f"its nodes are reserved from {MOMENT}" in told) == (found is EXPLAINED)
 
 
-def test_what_is_piped_has_one_line_for_each_row(monkeypatch):
+def test_a_pipe_gets_one_line_for_each_row(monkeypatch):
     console = piped(monkeypatch)
     tables.show_queue([waiting(f"{GANG}-{index}") for index in range(3)], "q", console, NOW_S)
     assert len(printed(console)) == 4
@@ -121,7 +121,7 @@ def test_what_is_piped_has_one_line_for_each_row(monkeypatch):
 
 
 @pytest.mark.parametrize(("output", "read"), [("json", json.loads), ("yaml", yaml.safe_load)])
-def test_data_is_printed_as_asked(capsys, output, read):
+def test_data_is_printed_as_json_or_yaml(capsys, output, read):
     found = {"a": (1, float("nan")), "b": {2: None}}
     printing.print_answer(found, output, pytest.fail)
     assert read(capsys.readouterr().out) == {"a": [1, None], "b": {"2": None}}

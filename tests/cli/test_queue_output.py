@@ -110,7 +110,7 @@ def test_a_wrong_edit_leaves_the_last_valid_declaration(scheduler):
     assert scheduler.engine.view.ledger.usage.tree.queues["q"].weight == 2
 
 
-def test_names_in_what_is_wrong_are_hidden_too():
+def test_names_in_problems_are_hidden_too():
     fact = f.QueueSeen(Queue("q", "above", broken="spec.x: 'secret' is wrong"))
     hide = Pseudonyms()
     hide.learn([fact])
@@ -121,7 +121,7 @@ def test_names_in_what_is_wrong_are_hidden_too():
 # -- quotas that count for less -------------------------------------------------------------------
 
 
-def test_a_child_above_its_parent_is_reported_everywhere():
+def test_a_quota_above_the_parents_is_reported_everywhere():
     made = view(*RESEARCH)
     said = "spec.quotas[nvidia.com/gpu].nominal: 4000 counts as 48, because queue research"
     condition = quotas_effective(made.engine.view, "speech")
@@ -152,7 +152,7 @@ def test_a_child_above_its_parent_is_reported_everywhere():
     assert "no gang is pending in queue speech" in one
 
 
-def test_a_name_without_nodes_is_reported_and_cleared():
+def test_a_resource_that_no_node_has_is_reported():
     made = view(Queue("q", quotas=(Quota("gpu", 4), Quota(GPU, 4000, "B200"))))
     condition = quotas_effective(made.engine.view, "q")
     assert (condition.holds, condition.reason) == (False, "NoSuchNode")
@@ -165,7 +165,7 @@ def test_a_name_without_nodes_is_reported_and_cleared():
     assert quotas_effective(engine.view, "q").holds
 
 
-def test_of_many_sentences_some_are_shown():
+def test_only_some_of_many_problems_are_printed():
     quotas = tuple(Quota(f"example.com/{index}", 1) for index in range(9))
     condition = quotas_effective(view(Queue("q", quotas=quotas)).engine.view, "q")
     assert condition.message.endswith("; and 6 more.")
@@ -182,7 +182,7 @@ def waiting_view() -> ClusterView:
     return made
 
 
-def test_a_gang_that_starts_only_then_says_so():
+def test_what_if_reports_a_gang_that_starts_only_with_the_change():
     found = queries.what_if(waiting_view(), waiting_view(), [f"zero:{GPU}=16"], [])
     by_gang = {one["gang"]: one for one in found}
     assert by_gang["ns/never"]["now"] is None
@@ -197,7 +197,7 @@ def test_a_gang_that_starts_only_then_says_so():
     ("now", "then", "said"),
     [("x", None, "later or never"), (None, None, "none seen")],
 )
-def test_every_change_is_described(now, then, said):
+def test_every_change_of_a_start_has_words(now, then, said):
     when = "2026-01-01T00:00:00Z"
     found = [{"gang": "ns/g", "queue": "q", "now": now and when, "then": then, "gained_s": None}]
     assert said in printed(lambda console: tables.show_what_if(found, console, 0.0), None)
@@ -242,7 +242,7 @@ def test_a_wrong_change_is_one_sentence(text, said):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_shows_the_meaning_of_columns(terminal):
+def test_a_terminal_gets_a_legend_of_the_columns(terminal):
     text = printed(tables.show_queues, queries.queues(view()), terminal=terminal)
     assert ("LOAN: used beyond NOMINAL" in text) == terminal
 
@@ -250,7 +250,7 @@ def test_a_terminal_shows_the_meaning_of_columns(terminal):
 # -- others' objects ------------------------------------------------------------------------------
 
 
-async def test_a_user_does_not_see_errors_of_others_objects(monkeypatch, scheduler, caplog):
+async def test_malformed_objects_are_not_logged_by_commands(monkeypatch, scheduler, caplog):
     async def read(*_):
         declare(scheduler, weight="heavy")
         return scheduler

@@ -104,7 +104,7 @@ async def written(tmp_path, hide=None) -> dict[str, str]:
         }
 
 
-async def test_nodes_and_jobs_are_there_and_no_more_than_a_scheduler_reads(tmp_path):
+async def test_a_bundle_has_only_the_fields_that_a_scheduler_reads(tmp_path):
     files = await written(tmp_path)
     (node,) = json.loads(files["nodes.json"])
     assert node["status"] == {"allocatable": {"nvidia.com/gpu": "8"}}
@@ -127,7 +127,7 @@ async def test_nodes_and_jobs_are_there_and_no_more_than_a_scheduler_reads(tmp_p
     assert PRIVATE not in "".join(files.values())
 
 
-async def test_what_is_not_whole_says_so_and_empty_lists_of_jobs_are_left_out(tmp_path):
+async def test_a_cut_list_has_a_remark_and_empty_job_lists_have_no_file(tmp_path):
     files = await written(tmp_path)
     assert files["nodes.txt"] == "/api/v1/nodes: only the first 1000 objects\n"
     assert "not for you" in files["jobs/experiments.txt"]
@@ -135,7 +135,7 @@ async def test_what_is_not_whole_says_so_and_empty_lists_of_jobs_are_left_out(tm
     assert files["queues.json"] == "[]"
 
 
-async def test_a_local_plane_gives_the_logs_of_its_programs(tmp_path):
+async def test_a_bundle_has_the_logs_of_a_local_plane(tmp_path):
     plane = record("mine", SERVER, etcd=True, gangsched=False)
     record("other", "https://127.0.0.1:2", etcd=True)
     logs = plane.programs.logs
@@ -161,7 +161,7 @@ async def test_paths_and_tokens_of_a_local_plane_are_left_out(tmp_path):
     assert files["plane/gangsched.log"] == "<plane>/x: <token>\n"
 
 
-async def test_jobs_that_have_no_gang_are_hidden_by_name_too(tmp_path):
+async def test_names_of_jobs_without_a_gang_are_hidden_too(tmp_path):
     plane = record("mine", SERVER, etcd=True, gangsched=True)
     for program in ("etcd", "gangsched"):
         (plane.programs.logs / f"{program}.log").write_text("of carol/thesis\n")
@@ -173,7 +173,7 @@ async def test_jobs_that_have_no_gang_are_hidden_by_name_too(tmp_path):
         assert word not in "".join(files.values())
 
 
-def test_what_gangsched_itself_has_keeps_what_is_no_users():
+def test_objects_of_gangsched_keep_more_fields():
     own = {"metadata": {"labels": {"app": "gangsched"}}, "spec": {"containers": [CONTAINER]}}
     kept = redacted(own)
     assert kept["metadata"]["labels"] == {"app": "gangsched"}

@@ -309,7 +309,7 @@ def test_a_support_bundle_has_no_secrets_and_no_names(deployed, home, tmp_path):
     whole = "\n".join(files.values())
     for word in ("topsecret", "hidden-model", home, "PRIVATE KEY", "eyJ"):
         assert word not in whole
-    with pytest.raises(ConfigError, match="exists; a bundle goes to a new file"):
+    with pytest.raises(ConfigError, match="exists; name a new file"):
         support_bundle(out)
 
 

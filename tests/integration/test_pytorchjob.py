@@ -530,7 +530,7 @@ def _min_above_max(body):
 BAD = {
     "two masters": (_two_masters, "replicas is 2; a job has exactly 1 Master"),
     "no pytorch container": (_no_container, "one must be named 'pytorch'; there are: 'main'"),
-    "unknown replica type": (_unknown_type, "'Boss' is no replica type; use Master or Worker"),
+    "unknown replica type": (_unknown_type, "'Boss' is not a replica type; use Master or Worker"),
     "min above max": (_min_above_max, "minReplicas is 3, above maxReplicas 2"),
 }
 

@@ -301,7 +301,7 @@ spec:
     file.write_text("kind: Deployment\n")
     code, text = cluster.gangsched("when", str(file))
     assert code == 2
-    assert "holds no training job" in text
+    assert "has no training job" in text
 
 
 USER = "gangsched.io/user"

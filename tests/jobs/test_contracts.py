@@ -358,7 +358,7 @@ WRONG = {
     "an unknown role": (
         body("TFJob", Driver=1),
         (
-            "TFJob ns/j: spec.tfReplicaSpecs.Driver: 'Driver' is no replica type; "
+            "TFJob ns/j: spec.tfReplicaSpecs.Driver: 'Driver' is not a replica type; "
             "use Chief or Master or Worker or PS or Evaluator"
         ),
     ),
@@ -376,7 +376,7 @@ WRONG = {
     ),
     "a role twice": (
         body("JAXJob", Worker=1, worker=1),
-        "JAXJob ns/j: spec.jaxReplicaSpecs.worker: there are two roles Worker; give it once",
+        "JAXJob ns/j: spec.jaxReplicaSpecs.worker: there are two roles Worker; remove one",
     ),
     "nothing": (body("JAXJob"), "JAXJob ns/j: spec.jaxReplicaSpecs needs a Worker"),
     "a retired kind": (
@@ -422,7 +422,7 @@ def test_a_template_may_not_be_nested_without_end():
 def test_a_name_no_service_can_have(name):
     raw = body("JAXJob", Worker=11)
     raw["metadata"]["name"] = name
-    with pytest.raises(InvalidJobError, match=r"metadata\.name is .* be at most 53 long"):
+    with pytest.raises(InvalidJobError, match=r"metadata\.name is .* at most 53 letters"):
         parse(raw, "gangsched", "JAXJob")
 
 

@@ -280,8 +280,8 @@ def test_metrics_in_a_line(line, found):
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        (r"(\w+)=(", "is no expression (RE2): missing )"),
-        (r"(a+)+\1=(\d+)", "is no expression (RE2): invalid escape sequence"),
+        (r"(\w+)=(", "is not an expression of RE2: missing )"),
+        (r"(a+)+\1=(\d+)", "is not an expression of RE2: invalid escape sequence"),
         (r"(\w+)=\d+", "needs two groups, name and value"),
     ],
 )
@@ -335,8 +335,12 @@ SPACE = "parameters/0/feasibleSpace"
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("algorithm/algorithmName", "pbt", "'pbt' is Katib's and not run here; there are: random"),
-        ("algorithm/algorithmName", "magic", "'magic' is not known; there are: random"),
+        (
+            "algorithm/algorithmName",
+            "pbt",
+            "'pbt' is Katib's and not supported here; allowed are: random",
+        ),
+        ("algorithm/algorithmName", "magic", "'magic' is not known; allowed are: random"),
         ("parallelTrialCount", 7, "spec.parallelTrialCount is 7, above spec.maxTrialCount"),
         ("maxFailedTrialCount", 7, "spec.maxFailedTrialCount is 7, above"),
         ("parameters", [], "spec.parameters is empty"),
@@ -360,7 +364,7 @@ SPACE = "parameters/0/feasibleSpace"
         (
             "algorithm/algorithmSettings",
             [{"name": "sigma", "value": "1"}],
-            "algorithmSettings: 'sigma' is not known; there are: random_state",
+            "algorithmSettings: 'sigma' is not known; allowed are: random_state",
         ),
         (
             "earlyStopping",
@@ -371,11 +375,15 @@ SPACE = "parameters/0/feasibleSpace"
             "spec.earlyStopping.algorithmSettings[start_step] is '0'; it must be a whole number",
         ),
         ("trialTemplate/trialSpec", None, "spec.trialTemplate.trialSpec is missing"),
-        ("trialTemplate/trialSpec", {"kind": "Pod", "apiVersion": "v1"}, "is a v1 Pod; there are"),
+        (
+            "trialTemplate/trialSpec",
+            {"kind": "Pod", "apiVersion": "v1"},
+            "is a v1 Pod; allowed are",
+        ),
         (
             "trialTemplate/trialParameters",
             [{"name": "rate", "reference": "depth"}],
-            "trialParameters[rate].reference: 'depth' is not one of spec.parameters, which are: lr",
+            "trialParameters[rate].reference: 'depth' is not in spec.parameters, which are: lr",
         ),
         ("trialTemplate/trialParameters", [], "uses ${trialParameters.rate}, which"),
         (
@@ -386,7 +394,7 @@ SPACE = "parameters/0/feasibleSpace"
         (
             "metricsCollectorSpec",
             {"collector": {"kind": "File"}},
-            "collector.kind: File is not run here",
+            "collector.kind: File is not supported",
         ),
         ("objective/type", "best", "spec: objective.type: input should be"),
     ],
@@ -469,7 +477,7 @@ def test_a_trials_job_is_no_larger_than_an_object_may_be():
     sentence = wrong(_set("trialTemplate/trialSpec", job))
     assert sentence == (
         "Experiment ns/e: spec.trialTemplate.trialSpec would have more than 1048576 letters; "
-        "it is to have fewer"
+        "shorten it"
     )
     twice = TEMPLATE["trialParameters"] + [
         {"name": "x", "reference": "${trialSpec.Labels[x]}" * 1000}
@@ -510,7 +518,7 @@ MANY = [{"name": f"p{i}", "parameterType": "int", "feasibleSpace": {}} for i in 
         (
             "trialTemplate/primaryPodLabels",
             {"a,job-name": "b"},
-            "spec.trialTemplate.primaryPodLabels: 'a,job-name' is no label",
+            "spec.trialTemplate.primaryPodLabels: 'a,job-name' is not a valid label",
         ),
     ],
 )
@@ -531,15 +539,17 @@ class Overrun(Here):
 
 async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed():
     owned = search([tried("a", "Running")])
-    with pytest.raises(BlockedError, match=r"ns/e: the search by random .* 120 s; it is tried"):
+    with pytest.raises(
+        BlockedError, match=r"ns/e: the search by random .* 120 s; gangsched retries"
+    ):
         await kind(Overrun(may_retry=True)).read_unwatched(None, owned)
     made = kind(Overrun(may_retry=False))
     steps = made.step(await made.read_unwatched(None, owned), CLOCK)
     assert ends(steps)["Failed"] == "ExperimentFailed"
     told = {c["type"]: c["message"] for c in steps.status["conditions"]}
     assert told["Failed"] == (
-        "Experiment has failed because the search by random over 1 trials and 1 parameters cannot "
-        "be done: it takes longer than 120 s"
+        "Experiment has failed because the search by random over 1 trials and 1 parameters "
+        "failed: it takes longer than 120 s"
     )
     assert [ref for ref, _ in steps.patch] == [("Trial", "a")]  # what runs is stopped
 

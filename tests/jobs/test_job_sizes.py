@@ -101,7 +101,7 @@ RULES = [{"action": "FailJobSet", "onJobFailureMessagePatterns": ["a"] * (PATTER
     [
         (
             jobset(JOBS_OF_JOBSET.most, 1),
-            f"spec.replicatedJobs asks for {JOBS_OF_JOBSET.most + 1}; at most",
+            f"spec.replicatedJobs needs {JOBS_OF_JOBSET.most + 1}; at most",
         ),
         (
             jobset(1, volumeClaimPolicies=CLAIMS),
@@ -120,7 +120,7 @@ def test_jobsets_that_are_too_large_are_refused_first(given, said):
 def test_a_jobset_of_too_many_pods_is_refused_first():
     owned = jobset(2)
     owned.body["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = PODS_OF_GANG.most
-    with pytest.raises(InvalidJobError, match=f"asks for {2 * PODS_OF_GANG.most}; at most"):
+    with pytest.raises(InvalidJobError, match=f"needs {2 * PODS_OF_GANG.most}; at most"):
         kind("gangsched").step(owned, CLOCK)
 
 
@@ -128,7 +128,7 @@ def test_a_jobset_of_too_many_pods_is_refused_first():
 def test_a_pattern_that_re2_does_not_take_is_refused(pattern):
     rules = [{"action": "FailJobSet", "onJobFailureMessagePatterns": [pattern]}]
     with pytest.raises(
-        InvalidJobError, match=r"onJobFailureMessagePatterns: .*(no expression|1000 are)"
+        InvalidJobError, match=r"onJobFailureMessagePatterns: .*(not an expression|1000 are)"
     ):
         kind("gangsched").step(jobset(1, failurePolicy={"rules": rules}), CLOCK)
 

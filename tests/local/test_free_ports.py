@@ -34,7 +34,7 @@ def test_no_port_is_one_that_the_kernel_gives_to_connections(
     assert set(network.free_ports(300)) <= set(range(15_000, end))
 
 
-def test_a_port_is_given_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reserved_port_is_free_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(network, "_is_free", lambda _: True)  # whoever listens there by now
     ports = set(network.free_ports(3))
     monkeypatch.setattr(network, "_LOWEST", min(ports))
@@ -45,7 +45,7 @@ def test_a_port_is_given_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -
     assert network.free_ports(1) == [min(ports)]
 
 
-def test_a_port_with_a_listener_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_with_a_listener_is_not_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         monkeypatch.setattr(network, "_LOWEST", port)
@@ -55,7 +55,7 @@ def test_a_port_with_a_listener_is_not_given(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"15000": "soon"}'])
-def test_a_record_that_was_cut_short_holds_nothing(text: str, tmp_path: Path) -> None:
+def test_a_truncated_record_of_ports_counts_as_empty(text: str, tmp_path: Path) -> None:
     record = tmp_path / "gangsched" / "ports.json"
     record.parent.mkdir()
     record.write_text(text)

@@ -37,7 +37,7 @@ def test_a_pod_runs_on_the_image_that_all_its_containers_name(tmp_path):
     assert images.of_pod(tmp_path, spec("another")) is None
 
 
-def test_without_a_tag_the_latest_is_meant(tmp_path):
+def test_an_image_without_a_tag_is_latest(tmp_path):
     lay(tmp_path, "localhost:5000/app:latest")
     assert images.of_pod(tmp_path, spec("localhost:5000/app"))
 
@@ -59,7 +59,7 @@ def test_no_name_leads_out_of_the_folder_of_images(tmp_path, name):
         ("1:1", {"runAsUser": 2}, {"runAsUser": 4}, (4, 1)),
     ],
 )
-def test_it_runs_as_the_user_of_the_pod_or_else_of_the_image(
+def test_a_container_runs_as_the_user_of_the_pod_or_the_image(
     tmp_path, user, pod, container, runs_as
 ):
     lay(tmp_path, User=user)
@@ -76,7 +76,7 @@ def test_it_runs_as_the_user_of_the_pod_or_else_of_the_image(
         ({"command": ["sh"]}, ["sh"]),
     ],
 )
-def test_command_and_arguments_stand_in_for_the_images(tmp_path, container, runs):
+def test_a_pods_command_replaces_that_of_the_image(tmp_path, container, runs):
     lay(tmp_path, Entrypoint=["app"], Cmd=["serve"])
     image = images.of_pod(tmp_path, spec(NAME))
     assert command_line({"name": "c", "image": NAME} | container, {}, image) == runs
@@ -153,24 +153,24 @@ def layout(folder, tag="1"):
 @pytest.mark.parametrize(
     ("name", "runs", "said"),
     [
-        ("app:2", True, r"has no image tagged '2'; it has: 1"),
-        ("app", True, r"app: say NAME:TAG, with a tag of the layout"),
+        ("app:2", True, r"has no image tagged '2'; its tags: 1"),
+        ("app", True, r"app: give NAME:TAG, with a tag of the layout"),
         ("app:1", False, r"local control plane 'mine' does not run"),
     ],
 )
-def test_what_cannot_be_loaded_is_said(tmp_path, name, runs, said):
+def test_an_image_that_cannot_be_loaded_is_an_error(tmp_path, name, runs, said):
     with pytest.raises(PlaneError, match=said):
         load(Stopped(tmp_path, runs=runs), layout(tmp_path / "oci"), name, lambda _: None)
 
 
 @pytest.mark.parametrize("index", ["", "[]", "{}", '{"manifests": [{}]}', '{"manifests": 1}'])
-def test_what_is_no_layout_is_refused(tmp_path, index):
+def test_a_malformed_image_layout_is_an_error(tmp_path, index):
     (tmp_path / "index.json").write_text(index)
     with pytest.raises(PlaneError, match=r"layout|no image tagged"):
         load(Stopped(tmp_path), tmp_path, "app:1", lambda _: None)
 
 
-def test_an_image_is_there_whole_or_not_at_all(tmp_path, monkeypatch):
+def test_an_image_is_complete_or_absent(tmp_path, monkeypatch):
     """The second load of a name takes the place of the first, once it is unpacked."""
     made = []
 

@@ -22,13 +22,13 @@ def invoke(*words: str):
     return typer.testing.CliRunner().invoke(local, words, env={"COLUMNS": "80"})
 
 
-def test_without_a_name_the_only_plane_is_meant():
+def test_without_a_name_the_only_plane_is_used():
     record("mine", etcd=True)
     assert chosen(None).name == "mine"
     assert invoke("kubeconfig").stdout == f"{Plane('mine').kubeconfig}\n"
 
 
-def test_without_a_name_the_default_one_of_several_is_meant():
+def test_without_a_name_the_default_plane_is_used():
     for name in ("mine", "default", "yours"):
         record(name, etcd=True)
     assert chosen(None).name == "default"
@@ -37,7 +37,7 @@ def test_without_a_name_the_default_one_of_several_is_meant():
 @pytest.mark.parametrize(
     "words", [["kubectl", "--", "get", "nodes"], ["logs", "etcd"], ["restart"]]
 )
-def test_where_several_could_be_meant_they_are_named(words):
+def test_several_matching_planes_are_named(words):
     for name in ("mine", "yours"):
         record(name, etcd=True)
     error = invoke(*words).exception
@@ -48,7 +48,7 @@ def test_where_several_could_be_meant_they_are_named(words):
     )
 
 
-def test_what_is_stopped_is_never_guessed():
+def test_down_never_guesses_a_plane():
     record("mine", etcd=True)
     done = invoke("down")
     assert done.stdout == "'default' was not running (there are: mine; choose one with --name)\n"
@@ -71,13 +71,13 @@ def test_a_plane_is_found_by_its_address_while_any_program_of_it_runs():
     assert serving("https://127.0.0.1:8") is None
 
 
-def test_a_start_where_a_program_ended_says_what_to_do(monkeypatch):
+def test_a_start_with_ended_programs_names_the_remedy(monkeypatch):
     plane = record("mine", etcd=True, gangsched=False, kwok=False)
     with pytest.raises(PlaneError) as error:
         plane.up(None, None, lambda _: None)
     assert str(error.value) == (
         "local control plane 'mine' already runs, but gangsched, kwok ended; "
-        "start again what ended with: gangsched local restart --name mine"
+        "start ended programs again with: gangsched local restart --name mine"
     )
     assert plane.folder.exists()
 
@@ -89,7 +89,7 @@ def test_a_plane_without_its_api_server_is_not_deleted_by_a_start():
     assert plane.folder.exists()
 
 
-def test_the_status_says_what_ended_and_how_it_runs_again():
+def test_the_status_names_ended_programs_and_the_remedy():
     record("mine", etcd=True, gangsched=False)
     done = invoke("status")
     assert done.exit_code == 1
@@ -98,11 +98,11 @@ def test_the_status_says_what_ended_and_how_it_runs_again():
     assert "gangsched local restart --name mine" in done.stdout
 
 
-def test_the_status_of_a_plane_that_is_not_there_is_a_mistake():
+def test_the_status_of_an_unknown_plane_is_an_error():
     assert "no local control plane 'mine'" in str(invoke("status", "--name", "mine").exception)
 
 
-def test_what_ended_runs_again_in_its_place_and_the_rest_goes_on():
+def test_a_restarted_program_keeps_its_place():
     plane = record("mine", etcd=True, gangsched=False, kwok=False, other=True)
     plane.programs.logs.joinpath("kwok.log").write_text("earlier\n")
     (plane.folder / "instance.json").write_text("{}")
@@ -118,7 +118,7 @@ def test_what_ended_runs_again_in_its_place_and_the_rest_goes_on():
         plane.programs.stop("kwok", hard=True)
 
 
-def test_with_no_program_named_all_that_ended_run_again():
+def test_restart_without_a_name_starts_all_ended_programs():
     plane = record("mine", etcd=True, kwok=False, kube_scheduler=False)
     try:
         done = invoke("restart")
@@ -131,7 +131,7 @@ def test_with_no_program_named_all_that_ended_run_again():
             plane.programs.stop(name, hard=True)
 
 
-def test_a_program_that_ends_at_once_is_reported_with_its_last_output(monkeypatch):
+def test_a_program_that_ends_at_once_is_reported_with_its_log(monkeypatch):
     plane = record("mine", etcd=True, agent=False)
     (plane.folder / "agent.ready").touch()
     record_of = plane.folder / "programs.json"
@@ -140,6 +140,6 @@ def test_a_program_that_ends_at_once_is_reported_with_its_last_output(monkeypatc
         restart(plane, "agent")
 
 
-def test_an_unknown_program_is_an_error_that_lists_the_known():
+def test_an_unknown_program_is_reported_with_existing_ones():
     record("mine", etcd=True)
     assert "there are: etcd" in str(invoke("restart", "kwok").exception)

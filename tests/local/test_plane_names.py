@@ -40,7 +40,7 @@ def test_only_a_folder_of_a_plane_is_removed(state):
     other = state / "local" / "other"
     other.mkdir()
     (other / "thesis.txt").write_text("mine")
-    with pytest.raises(PlaneError, match=r"other.*does not hold a local control plane"):
+    with pytest.raises(PlaneError, match=r"other.*is not the folder of a local control plane"):
         Plane("other").down()
     assert (other / "thesis.txt").read_text() == "mine"
 
@@ -50,13 +50,13 @@ def test_a_link_in_place_of_the_folder_is_not_followed(state, tmp_path):
     real.mkdir()
     (real / "instance.json").write_text("{}")
     (state / "local" / "linked").symlink_to(real)
-    with pytest.raises(PlaneError, match="does not hold a local control plane"):
+    with pytest.raises(PlaneError, match="is not the folder of a local control plane"):
         Plane("linked").down()
     assert (real / "instance.json").exists()
 
 
 @pytest.mark.parametrize("mark", ["instance.json", "programs.json"])
-def test_what_a_plane_left_is_removed_also_where_its_start_was_cut_off(state, mark):
+def test_down_removes_the_rest_of_a_failed_start(state, mark):
     folder = state / "local" / "default"
     (folder / "pki").mkdir(parents=True)
     (folder / mark).write_text("[]")

@@ -63,7 +63,7 @@ def begun(folder, api, script, **spec) -> Worker:
     return found
 
 
-async def test_a_pod_that_was_deleted_by_force_is_never_begun_again(tmp_path):
+async def test_a_pod_deleted_by_force_is_not_started_again(tmp_path):
     folder, runs = tmp_path / "pod", tmp_path / "runs"
     folder.mkdir()
     pod = begun(folder, Api(), f"echo x >> {runs}; exit 1", restartPolicy="Always")
@@ -93,7 +93,7 @@ class Slow(Api):
     async def deleted(self, pod) -> None: ...
 
 
-async def test_a_late_status_never_follows_a_newer_one(tmp_path, monkeypatch):
+async def test_a_late_status_is_never_written_after_a_newer_one(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_LAST_WORDS_S", 0.0)
     api, ready = Slow(), tmp_path / "ready"
     folder = tmp_path / "pod"
@@ -146,7 +146,7 @@ def test_busy_cores_make_namespaces_late_and_not_impossible(monkeypatch):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_what_is_made_for_a_pod_that_is_gone_is_closed(tmp_path, fails):
+async def test_the_sandbox_of_a_deleted_pod_is_closed(tmp_path, fails):
     making, go_on = threading.Event(), threading.Event()
     closed = []
 

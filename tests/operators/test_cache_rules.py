@@ -221,7 +221,7 @@ async def test_a_name_that_is_taken_is_reported_once(kind, holder, events):
     controller = without_group(kind, server)
     for _ in range(2):
         await step(controller)
-    message = f"PodGroup j exists and belongs to {kind} someone; give this job another name"
+    message = f"PodGroup j exists already (owner: {kind} someone); give this job another name"
     assert server.events("NameTaken") == [message] * events
     assert group_of(controller) is None
 

@@ -96,13 +96,15 @@ def test_experiments_are_left_alone_without_their_extra(monkeypatch, caplog, mis
     monkeypatch.setattr(manager, "find_spec", lambda name: None if name == missing else there(name))
     kinds = [one.kind for one in manager._search_kinds(Evaluators())]
     assert kinds == ([] if missing else ["Experiment", "Trial"])
-    assert ("need the extra gangsched[experiments]" in caplog.text) == bool(missing)
+    assert ("need gangsched[experiments]" in caplog.text) == bool(missing)
 
 
 async def test_no_kind_of_job_to_run_is_no_end(caplog):
     running = asyncio.create_task(manager.run_operators(None, Server(None), kinds=()))
     try:
-        await until_async(lambda: "no kind of job is run" in caplog.text, "the log to say so")
+        await until_async(
+            lambda: "gangsched runs no kind of job" in caplog.text, "the log to say so"
+        )
         assert not running.done()
     finally:
         running.cancel()

@@ -32,7 +32,7 @@ def heard(*bodies: dict, pods: bool = True) -> list:
 def test_a_template_that_changed_is_named_once():
     (event,) = heard(body(), body("y"), body("y", replicas=2))
     assert (event.type, event.reason) == ("Warning", "TemplateChanged")
-    assert event.message.startswith("spec.pytorchReplicaSpecs.Worker.template changed; pods that")
+    assert event.message.startswith("spec.pytorchReplicaSpecs.Worker.template changed; existing")
 
 
 def test_replicas_pods_to_come_and_a_successor_are_no_such_change():

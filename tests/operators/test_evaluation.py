@@ -82,7 +82,7 @@ async def test_logs_patterns_and_searches_are_answered_by_processes_that_start_w
 
 async def test_what_is_no_expression_is_said_and_the_process_goes_on():
     async with Evaluators(HOUR_S) as evaluators:
-        with pytest.raises(UnusableError, match="is no expression"):
+        with pytest.raises(UnusableError, match="is not an expression"):
             await evaluators.values(owned(), b"a=1", ["a"], ["(("])
         (process,) = processes()
         assert await evaluators.values(owned(), b"a=1", ["a"], []) == {"a": [1.0]}

@@ -124,13 +124,14 @@ async def test_an_operator_comes_and_goes_while_we_run(caplog):
         api.tell(DEPLOYMENTS, "DELETED", deployment())
         await until_async(made.changed.is_set, "the kinds to be taken over")
         assert made.owners.ours == set(KNOWN)
-        left, taken = [one for one in caplog.messages if one.startswith("jobs of kind")]
+        left, taken = [one for one in caplog.messages if "jobs of kind" in one]
         assert left == (
-            "jobs of kind PyTorchJob, TFJob are left alone: the Training Operator runs them, by "
-            "its Deployment kubeflow/training-operator; name a kind in job_kinds to run it here"
+            "gangsched does not run jobs of kind PyTorchJob, TFJob: the Training Operator runs "
+            "them, by its Deployment kubeflow/training-operator; name a kind in job_kinds to run "
+            "it here"
         )
         assert taken == (
-            "jobs of kind PyTorchJob, TFJob are run here from now on: no other operator does"
+            "gangsched runs jobs of kind PyTorchJob, TFJob from now on: no other operator does"
         )
         await until_async(lambda: len(api.written) == 3, "it to be written down")
     path, body = api.written[1]
@@ -209,7 +210,7 @@ async def test_rights_that_are_missing_stop_nothing(monkeypatch, caplog):
     api.refuses = True
     async with owning(api) as made:
         assert made.owners.ours == set(KNOWN)
-    assert "whether other operators run jobs is not known" in caplog.text
+    assert "other operators are not known yet" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -272,7 +273,7 @@ def test_what_is_decided_and_said():
     )
     none = decide(KNOWN, (), {})
     assert none.ours == frozenset()
-    assert changes_in_words(None, none)[-1].startswith("no kind of job is run here")
+    assert changes_in_words(None, none)[-1].startswith("gangsched runs no kind of job")
     assert not changes_in_words(none, none)
 
 

@@ -55,7 +55,7 @@ def intents(*names: str) -> list[Intent]:
 )
 async def test_a_name_that_is_none_is_refused_and_not_asked_for(name):
     server = Server()
-    with pytest.raises(RejectedError, match="which is no name of an object"):
+    with pytest.raises(RejectedError, match="which is not a valid name"):
         await preflight(server, JOB, intents(name))
     assert not [path for path in server.asked if "configmaps" in path]
 

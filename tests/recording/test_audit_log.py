@@ -127,7 +127,7 @@ def test_who_left_for_an_administrator_and_what_that_cost():
     )
 
 
-def test_a_gang_that_is_gone_is_named_all_the_same():
+def test_a_deleted_gang_is_named():
     written = Written()
     order = Evict(GangId("ns/gone"), PodUid("u"), PodName("p"), "why")
     written.trail.order(written.engine.view, order, 0.0)

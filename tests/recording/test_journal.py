@@ -106,7 +106,7 @@ def test_a_scheduler_that_was_killed_leaves_a_journal_that_can_be_read(journal):
         ("hello\n", "line 1: JSON is malformed"),
     ],
 )
-def test_what_is_no_journal_is_said_to_be_none(text, said, tmp_path):
+def test_a_file_that_is_not_a_journal_is_an_error(text, said, tmp_path):
     path = tmp_path / "wrong.jsonl"
     path.write_text(text)
     with pytest.raises(ConfigError, match=said):
@@ -139,7 +139,7 @@ def waiting(recalled):
     return sorted((one.gang.id, len(one.members), one.priority) for one in seen.waiting)
 
 
-def test_hidden_names_tell_nothing_and_change_nothing(journal, tmp_path):
+def test_hidden_names_reveal_and_change_nothing(journal, tmp_path):
     before = restore(journal)
     before.engine.history.record(gang(before), 77.0)
     path = tmp_path / "hidden.jsonl.gz"

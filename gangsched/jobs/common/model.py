@@ -225,7 +225,7 @@ class Intent:
 
     count: int
     document: Json
-    asked: Json
+    user_spec: Json
 
 
 @dataclass(slots=True)

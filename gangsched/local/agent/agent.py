@@ -1,4 +1,4 @@
-"""Registers process nodes, keeps them alive, and gives every pod bound to one a worker."""
+"""Registers process nodes, renews their heartbeats, and runs a worker for every bound pod."""
 
 import asyncio
 import contextlib
@@ -131,7 +131,7 @@ class Agent(Reporter):
     # -- pods ---------------------------------------------------------------------------------
 
     def pod_seen(self, pod: Json) -> None:
-        """Start, or stop, the pod if it is bound to one of our nodes."""
+        """Start or stop the pod if it is bound to a process node."""
         if pod["spec"].get("nodeName") not in self._names:
             return
         metadata = pod["metadata"]
@@ -151,14 +151,14 @@ class Agent(Reporter):
                 self._write_hosts()  # Services select by them
 
     def pod_gone(self, uid: str) -> None:
-        """End whatever is left of a pod that was deleted without us."""
+        """End the rest of a pod that was deleted without a grace period."""
         worker = self._workers.pop(uid, None)
         if worker is not None:
             worker.close()
             self._write_hosts()
 
     def service_seen(self, service: Json) -> None:
-        """Take a Service whose name pods may look up."""
+        """Record a Service, for the names that pods look up."""
         self._services[service["metadata"]["uid"]] = service
         self._write_hosts()
 
@@ -188,14 +188,14 @@ class Agent(Reporter):
         worker.start()
 
     def _extra_env(self, pod: Json) -> dict[str, str]:
-        """Say where the API server is; on a shared loopback, that libraries are to stay on it."""
+        """Return the API server's address as variables; on a shared loopback, more of them."""
         del pod
         if self.sandboxes.mode != "none":
             return self.gateway.variables
         return self.gateway.variables | dict.fromkeys(_LOOPBACK_VARIABLES, "lo")
 
     def _write_hosts(self) -> None:
-        """Bring every pod's /etc/hosts up to date, in place: it is mounted into the pod."""
+        """Update every pod's /etc/hosts in place: the file is mounted into the pod."""
         for worker in self._workers.values():
             if worker.folder.exists():
                 write_in_place(worker.hosts, self._hosts(worker))
@@ -243,7 +243,7 @@ class Agent(Reporter):
     # -- Reporter -----------------------------------------------------------------------------
 
     async def status(self, pod: Json, status: Json) -> None:
-        """Write the pod's status, if it is still this very pod.
+        """Write the pod's status, if the pod is still the same object.
 
         Conditions of others, such as why it is stopped, stay: the list is merged by their types.
         """
@@ -260,23 +260,23 @@ class Agent(Reporter):
         await post_event(self.client, subject, kind, reason, message)
 
     async def objects(self, pod: Json) -> Objects:
-        """Fetch the ConfigMaps and Secrets the pod refers to."""
+        """Read the ConfigMaps and Secrets of the pod."""
         namespace = pod["metadata"]["namespace"]
-        found: dict[tuple[str, str], Json | None] = {}
+        objects: dict[tuple[str, str], Json | None] = {}
         for kind, name in sorted(pods.referenced(pod)):
-            found[kind, name] = None
+            objects[kind, name] = None
             if is_dns_name(name):  # no other is the name of an object
                 path = named(f"/api/v1/namespaces/{namespace}/{kind.lower()}s", name)
                 with contextlib.suppress(NotFound):
-                    found[kind, name] = json.loads(await self.client.get(path))
-        return Objects(found)
+                    objects[kind, name] = json.loads(await self.client.get(path))
+        return Objects(objects)
 
     async def claim(self, pod: Json, name: str) -> Path:
         """Return the folder of a volume claim of the pod's namespace."""
         return await self.storage.place(pod["metadata"]["namespace"], name)
 
     async def token(self, pod: Json, source: Json) -> bytes:
-        """Ask the API for a token bound to the pod."""
+        """Request a token that is bound to the pod."""
         namespace = pod["metadata"]["namespace"]
         account = pod["spec"].get("serviceAccountName", "default")
         reference = {
@@ -299,7 +299,7 @@ class Agent(Reporter):
         return str(answer["status"]["token"]).encode()
 
     async def deleted(self, pod: Json) -> None:
-        """Delete the pod's object for good."""
+        """Delete the pod's object without a grace period."""
         body = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",

@@ -73,7 +73,7 @@ class Run:
         return Ended(code, reason, "", self.started, timestamp())
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the pod's own process, past the tools that started it."""
+        """Send a signal to the pod's own process, not to the tools that started it."""
         try:
             wrapper = psutil.Process(self._process.pid)
             inner = wrapper.children()
@@ -94,5 +94,5 @@ class Run:
 
 
 def timestamp() -> str:
-    """Return now as the API writes it."""
+    """Return the current time as an API timestamp."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

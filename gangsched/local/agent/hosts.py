@@ -1,11 +1,11 @@
-"""The /etc/hosts of a pod: a file that is mounted into it, and is rewritten while pods read it."""
+"""The /etc/hosts of a pod: a mounted file that is rewritten while pods read it."""
 
 import os
 from pathlib import Path
 
 
 def write_in_place(path: Path, text: str) -> None:
-    """Bring a file up to date, so that whoever reads it meanwhile never finds it empty.
+    """Update a file, so that a concurrent reader never finds it empty.
 
     It is mounted, so it cannot be replaced by another file. Were it cut to nothing first, a name
     that a pod looks up in that moment would not be known, not even the pod's own.

@@ -1,4 +1,4 @@
-"""Images on a process node: those that were loaded, and what some others do, as a command."""
+"""Images on a process node: loaded images, and commands in place of some known images."""
 
 import dataclasses
 import hashlib
@@ -27,7 +27,7 @@ _USER = re.compile(r"(\d{1,10})(?::(\d{1,10}))?")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that was loaded: its root folder, and how its programs run in a pod."""
+    """A loaded image: its root folder, and the settings of its programs."""
 
     root: Path
     entry_point: tuple[str, ...] = ()
@@ -39,7 +39,7 @@ class Image:
     read_only: bool = False
 
     def changed_root(self, root: Path, *, privileged: bool) -> list[str]:
-        """Return what runs a program, after its working folder, within a root and as the user.
+        """Return the command prefix that runs a program within a root and as the image's user.
 
         Nothing but the program itself has to be in the image. Without privilege there is no other
         user to become: the only one is then called by the number.
@@ -51,7 +51,7 @@ class Image:
 
 
 def place(folder: Path, name: str) -> Path:
-    """Return where an image lies, which may be called anything."""
+    """Return the folder of an image; its name may have any letters."""
     base, _, last = name.rpartition("/")
     whole = name if ":" in last or "@" in last else f"{base}/{last}:latest".lstrip("/")
     return folder / hashlib.sha256(whole.encode()).hexdigest()[:32]
@@ -64,21 +64,21 @@ def of_pod(folder: Path, spec: Mapping[str, Any]) -> Image | None:
     """
     containers = [*spec.get("initContainers", []), *spec["containers"]]
     names = {container.get("image", "") for container in containers}
-    found = loaded(place(folder, names.pop())) if len(names) == 1 else None
-    if found is None:
+    image = loaded(place(folder, names.pop())) if len(names) == 1 else None
+    if image is None:
         return None
     rules = [container.get("securityContext") or {} for container in containers]
     asked = (spec.get("securityContext") or {}) | rules[-1]
     return dataclasses.replace(
-        found,
-        user=asked.get("runAsUser", found.user),
-        group=asked.get("runAsGroup", found.group),
+        image,
+        user=asked.get("runAsUser", image.user),
+        group=asked.get("runAsGroup", image.group),
         read_only=all(rule.get("readOnlyRootFilesystem") for rule in rules),
     )
 
 
 def loaded(folder: Path) -> Image | None:
-    """Return the image that lies in a folder."""
+    """Return the image of a folder."""
     path = folder / "config.json"
     if not path.exists():
         return None
@@ -97,7 +97,7 @@ def loaded(folder: Path) -> Image | None:
 
 
 def entry_point(name: str, arguments: list[str], image: Image | None) -> list[str]:
-    """Return what an image runs with a container's arguments; nothing where it is not known."""
+    """Return the command of a known image with a container's arguments, or nothing."""
     if image is not None:
         return [*image.entry_point, *(arguments or image.arguments)]
     if name.rsplit("@", 1)[0].rsplit(":", 1)[0] == "mpioperator/kubectl-delivery":

@@ -1,4 +1,4 @@
-"""What a pod's worker asks of the API, and tells it."""
+"""The calls of a pod's worker to the API server."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from gangsched.local.agent.spec import Json, Objects
 
 
 class Reporter:
-    """What a worker tells the API; the agent implements it."""
+    """The calls of a worker to the API server; the agent implements them."""
 
     async def status(self, pod: Json, status: Json) -> None:
         """Write the pod's status."""
@@ -17,7 +17,7 @@ class Reporter:
         raise NotImplementedError
 
     async def objects(self, pod: Json) -> Objects:
-        """Fetch what the pod refers to."""
+        """Read the ConfigMaps and Secrets of the pod."""
         raise NotImplementedError
 
     async def claim(self, pod: Json, name: str) -> Path:
@@ -25,9 +25,9 @@ class Reporter:
         raise NotImplementedError
 
     async def token(self, pod: Json, source: Json) -> bytes:
-        """Fetch a service account token for a projected volume."""
+        """Request a service account token for a projected volume."""
         raise NotImplementedError
 
     async def deleted(self, pod: Json) -> None:
-        """Delete the pod's object for good."""
+        """Delete the pod's object without a grace period."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""One container over all its runs, and how the API sees it."""
+"""One container over all its runs, and its status in the API."""
 
 from dataclasses import dataclass
 
@@ -21,16 +21,16 @@ class Runs:
 
     @property
     def sidecar(self) -> bool:
-        """An init container that stays (KEP-753)."""
+        """Return whether it is an init container that keeps running (KEP-753)."""
         return self.init and self.spec.get("restartPolicy") == "Always"
 
     @property
     def well(self) -> bool:
-        """True when its last run is over and ended with 0."""
+        """Return whether the last run ended with exit code 0."""
         return self.run is None and self.last is not None and self.last.code == 0
 
     def status(self) -> Json:
-        """Return its ContainerStatus."""
+        """Return the ContainerStatus."""
         running = self.run is not None
         if self.run is not None:
             state: Json = {"running": {"startedAt": self.run.started}}

@@ -1,4 +1,4 @@
-"""From a pod to what a process needs: environment, command line and files. No processes here."""
+"""Turns a pod's spec into the environment, command line and files of a process."""
 
 import base64
 import re
@@ -16,7 +16,7 @@ _SUBSCRIPT = re.compile(r"^metadata\.(labels|annotations)\['([^']+)'\]$")
 
 
 class PodError(Exception):
-    """The pod cannot run as it is written; `reason` is the kubelet's word for it."""
+    """The pod cannot run as it is written; `reason` is that of the kubelet."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -25,55 +25,55 @@ class PodError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Objects:
-    """ConfigMaps and Secrets a pod refers to: (kind, name) -> object, None when absent."""
+    """The ConfigMaps and Secrets of a pod: (kind, name) -> object, or None if absent."""
 
     found: Mapping[tuple[str, str], Json | None]
 
     def data(self, kind: str, name: str, *, optional: bool) -> dict[str, bytes] | None:
-        """Return an object's keys as bytes; None when it is optional and absent.
+        """Return an object's keys as bytes, or None if it is optional and absent.
 
         Raises:
             PodError: it does not exist.
 
         """
-        one = self.found.get((kind, name))
-        if one is None:
+        body = self.found.get((kind, name))
+        if body is None:
             if optional:
                 return None
             raise PodError("CreateContainerConfigError", f"{kind.lower()} {name!r} not found")
-        text = {key: str(value).encode() for key, value in (one.get("data") or {}).items()}
+        text = {key: str(value).encode() for key, value in (body.get("data") or {}).items()}
         if kind == "Secret":
             text = {key: base64.b64decode(value) for key, value in text.items()}
-        binary = (one.get("binaryData") or {}).items()
+        binary = (body.get("binaryData") or {}).items()
         return text | {key: base64.b64decode(value) for key, value in binary}
 
 
 def referenced(pod: Json) -> set[tuple[str, str]]:
     """Return the ConfigMaps and Secrets a pod refers to, as (kind, name)."""
     spec = pod["spec"]
-    found: set[tuple[str, str]] = set()
+    refs: set[tuple[str, str]] = set()
     for container in (*spec.get("initContainers", []), *spec.get("containers", [])):
         for source in container.get("envFrom", []):
             for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
                 if field in source:
-                    found.add((kind, source[field]["name"]))
+                    refs.add((kind, source[field]["name"]))
         for variable in container.get("env", []):
             origin = variable.get("valueFrom") or {}
             for field, kind in (("configMapKeyRef", "ConfigMap"), ("secretKeyRef", "Secret")):
                 if field in origin:
-                    found.add((kind, origin[field]["name"]))
+                    refs.add((kind, origin[field]["name"]))
     for volume in spec.get("volumes", []):
         for source in (volume, *(volume.get("projected") or {}).get("sources", [])):
             if "configMap" in source:
-                found.add(("ConfigMap", source["configMap"]["name"]))
+                refs.add(("ConfigMap", source["configMap"]["name"]))
             if "secret" in source:
                 secret = source["secret"]
-                found.add(("Secret", secret.get("secretName") or secret.get("name")))
-    return found
+                refs.add(("Secret", secret.get("secretName") or secret.get("name")))
+    return refs
 
 
 def expand(text: str, environment: Mapping[str, str]) -> str:
-    """Replace $(NAME) as the kubelet does: unknown names stay, $$ is a dollar sign."""
+    """Replace $(NAME) like the kubelet: unknown names stay, $$ is a dollar sign."""
 
     def replace(match: re.Match[str]) -> str:
         if match[0] == "$$":
@@ -222,18 +222,18 @@ def _source_files(
     for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
         if field not in source:
             continue
-        one = source[field]
-        name = one.get("secretName") or one["name"]
-        data = objects.data(kind, name, optional=bool(one.get("optional"))) or {}
-        mode = one.get("defaultMode", 0o644)
-        if not one.get("items"):
+        fields = source[field]
+        name = fields.get("secretName") or fields["name"]
+        data = objects.data(kind, name, optional=bool(fields.get("optional"))) or {}
+        mode = fields.get("defaultMode", 0o644)
+        if not fields.get("items"):
             return {key: (value, mode) for key, value in data.items()}
-        missing = [item["key"] for item in one["items"] if item["key"] not in data]
-        if missing and not one.get("optional"):
+        missing = [item["key"] for item in fields["items"] if item["key"] not in data]
+        if missing and not fields.get("optional"):
             raise PodError("FailedMount", f"{kind} {name!r} has no key {missing[0]!r}")
         return {
             item["path"]: (data[item["key"]], item.get("mode", mode))
-            for item in one["items"]
+            for item in fields["items"]
             if item["key"] in data
         }
     return {}
@@ -241,11 +241,11 @@ def _source_files(
 
 def unsupported_volumes(pod: Json) -> list[str]:
     """Return the volumes a process node cannot provide, as kind and name."""
-    made = {"configMap", "secret", "projected", "downwardAPI"}
-    known = made | {"emptyDir", "hostPath", "persistentVolumeClaim"}
-    found = []
+    supported_sources = {"configMap", "secret", "projected", "downwardAPI"}
+    known = supported_sources | {"emptyDir", "hostPath", "persistentVolumeClaim"}
+    unsupported = []
     for volume in pod["spec"].get("volumes", []):
         kinds = set(volume) - {"name"}
         if not kinds <= known:
-            found.append(f"{min(kinds - known)} {volume['name']!r}")
-    return found
+            unsupported.append(f"{min(kinds - known)} {volume['name']!r}")
+    return unsupported

@@ -32,7 +32,7 @@ log = logging.getLogger("gangsched.agent")
 
 
 class Storage:
-    """Makes a folder and a PersistentVolume for each claim of our classes, and removes both."""
+    """Creates and removes a folder and a PersistentVolume for each claim of its classes."""
 
     def __init__(self, client: KubeClient, folder: Path) -> None:
         self._client = client
@@ -57,14 +57,14 @@ class Storage:
                 await self._client.create(_CLASSES, body)
 
     def watches(self, spawn: Any) -> list[Watch]:
-        """Return the watches to run; `spawn` takes the work of each change."""
+        """Return the watches to run; `spawn` starts the work of each change."""
         return [
             Watch(self._client, _CLAIMS, _Changes(spawn, self.claimed)),
             Watch(self._client, _VOLUMES, _Changes(spawn, self.released)),
         ]
 
     async def claimed(self, claim: Json) -> None:
-        """Make a volume for a claim that waits for one of ours."""
+        """Create a volume for a claim of these classes that waits for one."""
         spec, metadata = claim["spec"], claim["metadata"]
         mode = CLASSES.get(spec.get("storageClassName"))
         if mode is None or spec.get("volumeName"):
@@ -103,7 +103,7 @@ class Storage:
             await self._client.create(_VOLUMES, body)
 
     async def released(self, volume: Json) -> None:
-        """Remove a volume of ours whose claim is gone."""
+        """Remove a volume of this provisioner after its claim."""
         metadata, status = volume["metadata"], volume.get("status") or {}
         ours = (metadata.get("annotations") or {}).get("pv.kubernetes.io/provisioned-by")
         if ours != PROVISIONER or status.get("phase") != "Released":
@@ -119,7 +119,7 @@ class Storage:
         """Return the folder of a claim's volume.
 
         Raises:
-            PodError: it has none yet, or one of a kind that a process node cannot mount.
+            PodError: the claim has no volume yet, or a kind of volume that cannot be mounted.
 
         """
         path = named(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim)
@@ -127,18 +127,18 @@ class Storage:
             spec = json.loads(await self._client.get(path))["spec"]
             if not spec.get("volumeName"):
                 raise PodError("FailedMount", f"persistentvolumeclaim {claim!r} is not bound")
-            found = json.loads(await self._client.get(f"{_VOLUMES}/{spec['volumeName']}"))["spec"]
+            volume = json.loads(await self._client.get(f"{_VOLUMES}/{spec['volumeName']}"))["spec"]
         except NotFound as error:
             raise PodError("FailedMount", f"persistentvolumeclaim {claim!r} not found") from error
         for kind in ("hostPath", "local"):
-            if kind in found:
-                return Path(found[kind]["path"])
-        kind = next(iter(set(found) & {"csi", "nfs", "iscsi", "fc", "rbd", "cephfs"}), "unknown")
+            if kind in volume:
+                return Path(volume[kind]["path"])
+        kind = next(iter(set(volume) & {"csi", "nfs", "iscsi", "fc", "rbd", "cephfs"}), "unknown")
         raise PodError("FailedMount", f"a process node cannot mount a volume of kind {kind}")
 
 
 class _Changes:
-    """A receiver that has work done for every object it sees."""
+    """A receiver that starts work for every object."""
 
     def __init__(self, spawn: Any, work: Any) -> None:
         self._spawn, self._work = spawn, work
@@ -147,7 +147,7 @@ class _Changes:
         self._spawn(self._tried(json.loads(raw)))
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """A claim that is gone releases its volume, which is seen."""
+        """Do nothing: a deleted claim releases its volume, which the other watch reports."""
 
     async def _tried(self, body: Json) -> None:
         try:

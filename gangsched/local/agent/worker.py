@@ -1,4 +1,4 @@
-"""The life of one pod on a process node, as the kubelet would live it.
+"""Runs one pod on a process node, like the kubelet.
 
     volumes -> init containers, one after another -> containers together -> phase
                          ^ restart by restartPolicy, with a growing pause ^
@@ -34,7 +34,7 @@ _RESTART_MAX_S = 30.0
 _RETRY_S = 2.0
 _GRACE_S = 30.0
 _LAST_WORDS_S = 1.0
-"""How long a pod that ends may take to say so by itself."""
+"""How long an ending pod may take to report its end by itself."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Worker:
     _task: "asyncio.Task[None] | None" = None
 
     def start(self) -> None:
-        """Begin the pod's life."""
+        """Start the pod."""
         spec = self.pod["spec"]
         self._containers = [Runs(c, init=True) for c in spec.get("initContainers", [])]
         self._containers += [Runs(c) for c in spec["containers"]]
@@ -77,7 +77,7 @@ class Worker:
         self.bound(spec.get("activeDeadlineSeconds"))
 
     def bound(self, most_s: float | None) -> None:
-        """Take the pod's activeDeadlineSeconds, which may be set or lowered while it runs."""
+        """Apply the pod's activeDeadlineSeconds, which may be set or lowered while it runs."""
         if most_s is None or (self._most_s is not None and most_s >= self._most_s):
             return
         if self._deadline is not None:
@@ -92,7 +92,7 @@ class Worker:
             self._expiry = asyncio.create_task(self._expire())
 
     async def _expire(self) -> None:
-        """End the pod as failed, for its deadline is over; it stays with its logs."""
+        """End the pod as failed after its deadline; the object and the logs stay."""
         grace_s = float(self.pod["spec"].get("terminationGracePeriodSeconds", _GRACE_S))
         await self._end(grace_s)
         self._ended = "Failed"
@@ -103,30 +103,30 @@ class Worker:
             self._sandbox.close()
 
     def log_path(self, container: str, *, previous: bool) -> Path | None:
-        """Return the log of a container's current or previous run; None when there is none."""
-        for one in self._containers:
-            if one.spec["name"] == container:
-                number = one.restarts - (1 if previous else 0)
-                path = self._log(one, number)
+        """Return the log of a container's current or previous run, or None."""
+        for run in self._containers:
+            if run.spec["name"] == container:
+                number = run.restarts - (1 if previous else 0)
+                path = self._log(run, number)
                 return path if number >= 0 and path.exists() else None
         return None
 
     def ended(self) -> bool:
-        """Tell whether every container has ended for good."""
+        """Return whether every container has ended and will not restart."""
         return bool(self._ended)
 
     def running(self, container: str) -> bool:
-        """Tell whether a container runs now."""
+        """Return whether a container runs now."""
         return any(c.spec["name"] == container and c.run is not None for c in self._containers)
 
     def entering(
         self, container: str | None, command: list[str]
     ) -> tuple[list[str], dict[str, str], Path | None]:
-        """Return a command as it runs in a container, or in any: line, variables, folder."""
+        """Return line, variables and folder of a command in a container (default: the first)."""
         assert self._sandbox is not None, "asked of running pods"  # noqa: S101
-        one = next(c for c in self._containers if container in (None, c.spec["name"]))
-        folder = one.spec.get("workingDir")
-        return self._sandbox.command(command, folder, self._variables(one))
+        container_run = next(c for c in self._containers if container in (None, c.spec["name"]))
+        folder = container_run.spec.get("workingDir")
+        return self._sandbox.command(command, folder, self._variables(container_run))
 
     async def stop(self, grace_s: float) -> None:
         """End the pod: SIGTERM, grace period, SIGKILL; then delete its object."""
@@ -160,7 +160,7 @@ class Worker:
             self._task.cancel()
 
     def close(self) -> None:
-        """End every process for good and remove the pod's files."""
+        """End every process and remove the pod's files."""
         self._stopping = True
         for ahead in (self._task, self._deadline):
             if ahead is not None:
@@ -205,8 +205,8 @@ class Worker:
         return "Never" if never else "OnFailure"
 
     async def _retry(self, step: Callable[[], Awaitable[None]]) -> bool:
-        """Repeat a step until it works, saying why it does not; False when the pod goes."""
-        said = ""
+        """Repeat a step until it succeeds, with an Event for each error; False if the pod ends."""
+        last_error = ""
         while not self._stopping:
             try:
                 await step()
@@ -214,10 +214,10 @@ class Worker:
                 reason = error.reason if isinstance(error, PodError) else "FailedCreatePodSandBox"
                 for container in self._containers:
                     container.waiting = (reason, str(error))
-                if str(error) != said:
-                    said = str(error)
+                if str(error) != last_error:
+                    last_error = str(error)
                     with contextlib.suppress(KubeError):  # the pod's status says it too
-                        await self.reporter.event(self.pod, reason, said)
+                        await self.reporter.event(self.pod, reason, last_error)
                     await self._report("Pending")
                 await asyncio.sleep(_RETRY_S)
             else:
@@ -268,9 +268,9 @@ class Worker:
         return place
 
     def _all_mounts(self) -> list[Mount]:
-        """Return every mount of the pod; containers share one root, so equal paths must agree."""
+        """Return every mount of the pod; as containers share one root, equal paths must agree."""
         volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", [])}
-        found: dict[str, Mount] = {}
+        by_path: dict[str, Mount] = {}
         fixed = {"configMap", "secret", "projected", "downwardAPI"}
         for container in self._containers:
             for mount in container.spec.get("volumeMounts", []):
@@ -283,13 +283,13 @@ class Worker:
                         source.mkdir(parents=True, exist_ok=True)
                 claim = volume.get("persistentVolumeClaim") or {}
                 read_only = mount.get("readOnly") or claim.get("readOnly") or fixed & set(volume)
-                found[mount["mountPath"]] = Mount(
+                by_path[mount["mountPath"]] = Mount(
                     source, mount["mountPath"], bool(read_only), *self._memory(volume)
                 )
-        return list(found.values())
+        return list(by_path.values())
 
     def _memory(self, volume: Json) -> tuple[Path | None, int]:
-        """Return the folder of a volume that is kept in memory, and its size in bytes."""
+        """Return the folder of a volume in memory, and its size in bytes."""
         empty = volume.get("emptyDir") or {}
         if empty.get("medium") != "Memory":
             return None, 0
@@ -359,7 +359,7 @@ class Worker:
         await self._tell(self._status(phase))
 
     async def _tell(self, status: Json) -> None:
-        """Tell the API how the pod is, one status after another.
+        """Write the pod's statuses, one after another.
 
         A call that is broken off may yet be carried out: nothing newer is told before its answer.
         """

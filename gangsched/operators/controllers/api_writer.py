@@ -33,7 +33,7 @@ class ApiWriter:
     def __init__(
         self, client: KubeClient, owned: OwnedObjects[Any], owner: ObjectRef, *, names_failed: bool
     ) -> None:
-        """`names_failed`: the Event of a failed creation names the object."""
+        """With `names_failed`, the Event of a failed creation names the object."""
         self.client = client
         self.owner = owner
         self._owned = owned
@@ -43,16 +43,15 @@ class ApiWriter:
     # -- the owner ----------------------------------------------------------------------------
 
     async def owner_exists(self) -> bool:
-        """Return whether the owner is still there."""
+        """Return whether the owner still exists."""
         return await still_exists(self.client, self._owner_path, self.owner.uid)
 
     async def write_status(self, before: Json, status: Json) -> bool:
-        """Replace the owner's status; return whether the owner is still there.
+        """Replace the owner's status; return whether the owner still exists.
 
-        `before` is the status that the new one was derived from: a key that was added since then
-        is not removed.
+        The new status was derived from `before`: a key that was added since then is not removed.
         """
-        # A merge patch keeps keys that are absent: name those that have to go.
+        # A merge patch keeps absent keys: set those to null that have to be removed.
         absent = {key: None for key in before if key not in status}
         body = {"metadata": {"uid": self.owner.uid}, "status": status | absent}
         try:
@@ -74,7 +73,7 @@ class ApiWriter:
     # -- its parts ----------------------------------------------------------------------------
 
     async def create_part(self, document: Json) -> None:
-        """Create a part; the watch of its kind reports what becomes of it.
+        """Create a part; the watch of its kind reports its later states.
 
         Raises:
             BlockedError: its name is taken.
@@ -92,7 +91,7 @@ class ApiWriter:
             self._owned.merge_part_response(ref, answer)
 
     async def delete_part(self, api_version: str, ref: Ref, policy: str = "Background") -> bool:
-        """Delete a part, if it is known; return whether it was."""
+        """Delete a part if it is known; return whether it was known."""
         known = self._owned.parts.get(ref)
         if known is None:
             return False
@@ -102,7 +101,7 @@ class ApiWriter:
     # -- any object ---------------------------------------------------------------------------
 
     async def create(self, document: Json) -> Json:
-        """Create an object that the owner controls; return it, also if it was there already.
+        """Create an object that the owner controls; return it, also if it existed already.
 
         Raises:
             BlockedError: its name is taken.
@@ -127,7 +126,7 @@ class ApiWriter:
         return answer
 
     async def create_unowned(self, document: Json) -> None:
-        """Create an object that outlives the owner, unless it is there."""
+        """Create an object that outlives the owner, unless it exists."""
         metadata = document["metadata"] | {"namespace": self.owner.namespace}
         path = collection(document["apiVersion"], document["kind"], self.owner.namespace)
         with suppress(Conflict):
@@ -137,7 +136,7 @@ class ApiWriter:
         """Return an object as it is stored.
 
         Raises:
-            KubeError: it is not there, or the API server gave no answer.
+            KubeError: it does not exist, or the API server gave no answer.
 
         """
         body: Json = msgspec.json.decode(await self.client.get(self._path(api_version, ref)))
@@ -162,8 +161,8 @@ class ApiWriter:
         await delete_object(self.client, self._path(api_version, ref), uid, policy)
 
     async def _name_taken(self, kind: str, name: str, holder: str) -> BlockedError:
-        """Report that another object has a name; an earlier owner's part goes by itself."""
-        message = f"{kind} {name} exists and belongs to {holder}; give this job another name"
+        """Report that another object has a name; the garbage collector deletes earlier parts."""
+        message = f"{kind} {name} exists already (owner: {holder}); give this job another name"
         if holder != f"{self.owner.kind} {self.owner.name}":
             await self.emit(JobEvent("Warning", "NameTaken", message))
         return BlockedError(message)

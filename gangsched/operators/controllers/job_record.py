@@ -1,4 +1,4 @@
-"""What is recorded of one training job between two steps, beside its parts."""
+"""The record of one training job between two steps, beside its parts."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ _ROLES, _LETTERS = 16, 63
 
 @dataclass(slots=True)
 class JobRecord:
-    """What a step needs of earlier steps; `specs` is the field of the replica specs."""
+    """The record that a step needs of earlier steps; `specs` is the field of the replica specs."""
 
     specs: str
     vanished: list[Json] = field(default_factory=list)
@@ -26,10 +26,10 @@ class JobRecord:
     """Uids of pods whose termination a step has acted upon."""
 
     launcher_checked: bool = False
-    """No launcher of another operator exists."""
+    """Whether a step has found that no launcher of another operator exists."""
 
     wait_reason: str = ""
-    """Why its gang could not be declared at the last try, or nothing."""
+    """Why the gang could not be declared at the last attempt, or empty."""
 
     documents: dict[tuple[str, str], Json] = field(default_factory=dict)
     """Objects that are not watched, as they were last written, by kind and name."""
@@ -37,13 +37,13 @@ class JobRecord:
     removed_documents: set[tuple[str, str]] = field(default_factory=set)
 
     edited_templates: tuple[str, ...] = ()
-    """Roles whose template changed since the last step, while there were pods of the old one."""
+    """Roles with a template that changed since the last step, while old pods existed."""
 
     def owner_changed(self, before: Json, after: Json, parts: Collection[Ref]) -> None:
-        """Record templates that changed while there are pods."""
+        """Record templates that changed while pods exist."""
         old, new = _templates(before, self.specs), _templates(after, self.specs)
         if old.keys() == new.keys() and any(kind == "Pod" for kind, _ in parts):
-            changed = (role for role, one in old.items() if one != new[role])
+            changed = (role for role, template in old.items() if template != new[role])
             self.edited_templates = tuple(dict.fromkeys((*self.edited_templates, *changed)))[
                 :_ROLES
             ]
@@ -70,8 +70,8 @@ class JobRecord:
         )
         self.edited_templates = ()
         message = (
-            f"{fields} changed; pods that are there keep the template they were made from, pods "
-            f"that are made from now on have the new one: suspend and resume the job to replace all"
+            f"{fields} changed; existing pods keep the old template, and new pods get the new "
+            f"one: suspend and resume the job to replace all pods"
         )
         return [JobEvent("Warning", "TemplateChanged", message)] if fields else []
 
@@ -81,4 +81,8 @@ def _templates(body: Json, specs: str) -> dict[str, Any]:
     given = (body.get("spec") or {}).get(specs)
     if not isinstance(given, dict):
         return {}
-    return {role: one.get("template") for role, one in given.items() if isinstance(one, dict)}
+    return {
+        role: replica_spec.get("template")
+        for role, replica_spec in given.items()
+        if isinstance(replica_spec, dict)
+    }

@@ -1,7 +1,7 @@
-"""MPIJobs that the MPI Operator began: their launcher is a Job, and they go on until that ends.
+"""MPIJobs that the MPI Operator started: their launcher is a Job, and they run until it ends.
 
-Their keys and their workers are the operator's. A launcher of ours beside that Job would run the
-program twice, so nothing is created for such a job here; how its Job ends is how it ends.
+Their keys and workers are the operator's. A second launcher would run the program twice, so this
+controller creates nothing for such a job; the job ends as its launcher's Job does.
 """
 
 import copy
@@ -20,25 +20,25 @@ _ENDS = {"Complete": "Succeeded", "Failed": "Failed"}
 _LEFT = JobEvent(
     "Normal",
     "LauncherLeft",
-    "The launcher is a Job that the MPI Operator made: the job goes on as it is until that ends.",
+    "The launcher is a Job of the MPI Operator: the job runs unchanged until that Job ends.",
 )
 
 
 class MpiJobs(PodJobs):
-    """How MPIJobs are run."""
+    """Runs MPIJobs: starts their pods, or follows a launcher of the MPI Operator."""
 
     async def step(self, step: Step[JobRecord]) -> float | None:
-        """Do what a job needs now, or follow its launcher's Job to its end."""
+        """Take the actions that a job needs now, or follow its launcher's Job to its end."""
         if step.record.launcher_checked or conditions.is_finished(step.body.get("status") or {}):
             return await super().step(step)
         launcher = await self._launcher(step)
         if launcher is None:
             step.record.launcher_checked = True
             return await super().step(step)
-        for theirs, ours in _ENDS.items():
-            end = true_condition(launcher, theirs)
+        for job_condition, condition_type in _ENDS.items():
+            end = true_condition(launcher, job_condition)
             if end is not None:
-                await self._end(step, ours, end, theirs)
+                await self._end(step, condition_type, end, job_condition)
                 return None
         await step.writer.emit(_LEFT)
         return _LOOKS_S
@@ -52,10 +52,12 @@ class MpiJobs(PodJobs):
             return None
         return launcher if owner_uid(launcher) == step.uid else None
 
-    async def _end(self, step: Step[JobRecord], ours: str, end: Json, theirs: str) -> None:
+    async def _end(
+        self, step: Step[JobRecord], condition_type: str, end: Json, job_condition: str
+    ) -> None:
         before = step.body.get("status") or {}
         status, now = copy.deepcopy(before), clock().now
         status["completionTime"] = end.get("lastTransitionTime") or now
-        message = f"The launcher's Job ended: {end.get('message') or theirs}"
-        conditions.put(status, ours, f"MPIJob{ours}", message, now)
+        message = f"The launcher's Job ended: {end.get('message') or job_condition}"
+        conditions.put(status, condition_type, f"MPIJob{condition_type}", message, now)
         await step.writer.write_status(before, status)

@@ -22,7 +22,7 @@ _FOREGROUND = ("Job", "JobSet")
 
 
 class ObjectTrees:
-    """How owners of one kind are run, as the kind's functions decide."""
+    """Runs the owners of one kind by the functions of that kind."""
 
     names_failed = True
 
@@ -48,18 +48,18 @@ class ObjectTrees:
         return True
 
     async def step(self, step: Step[NoRecord]) -> float | None:
-        """Decide what an owner needs now, and do it."""
-        mended = _without_rejection(step.body)
+        """Take the actions that an owner needs now."""
+        accepted = _without_rejection(step.body)
         try:
-            steps = await self._decide(step, Owned(mended, step.owned.parts_of(step.uid)))
+            steps = await self._decide(step, Owned(accepted, step.owned.parts_of(step.uid)))
         except BlockedError as error:
             await step.writer.emit(JobEvent("Warning", "NotEvaluated", str(error)))
             raise
         if not step.is_current:
             return None  # a successor took its name meanwhile
-        if mended is not step.body:
+        if accepted is not step.body:
             if steps.status is None:
-                steps.status = mended["status"]
+                steps.status = accepted["status"]
             with suppress(BlockedError):  # raises RejectedError before the status changes
                 await step.preflight(steps.intents)
         if wrong := _unknown_keys(step.body):
@@ -124,19 +124,19 @@ def tree_controller(
 def _without_rejection(body: Json) -> Json:
     """Return an owner without the condition that rejected it."""
     status = body.get("status") or {}
-    listed = status.get("conditions") or []
-    kept = [one for one in listed if (one["type"], one.get("reason")) != ("Failed", _REJECTED)]
-    if len(kept) == len(listed):
+    conditions = status.get("conditions") or []
+    kept = [c for c in conditions if (c["type"], c.get("reason")) != ("Failed", _REJECTED)]
+    if len(kept) == len(conditions):
         return body
     return body | {"status": status | {"conditions": kept}}
 
 
 def _unknown_keys(body: Json) -> str:
-    """Return which keys of an owner are unknown; those of a part are reported on its owner."""
+    """Return a sentence about unknown keys of an owner; a part's are reported on its owner."""
     metadata = body["metadata"]
     ended = any(
         true_condition(body, kind) for kind in ("Complete", "Completed", "Failed", "Succeeded")
     )
-    if ended or any(one.get("controller") for one in metadata.get("ownerReferences") or []):
+    if ended or any(owner.get("controller") for owner in metadata.get("ownerReferences") or []):
         return ""
     return keys.unknown(metadata.get("labels"), metadata.get("annotations"))

@@ -38,7 +38,7 @@ _CREATIONS_AT_ONCE = 16
 
 
 class PodJobs:
-    """How jobs of one kind are run, as their framework describes it."""
+    """Runs the jobs of one kind by the description of their framework."""
 
     names_failed = False
     part_kinds = frozenset({"Pod", "Service", "PodGroup"})
@@ -50,7 +50,7 @@ class PodJobs:
         env: Mapping[str, str] = NO_ENV,
         aliases: Sequence[str] = (),
     ) -> None:
-        """`env` is added to all containers; `aliases` are further names of our scheduler."""
+        """Add `env` to all containers; `aliases` are other names that the scheduler serves."""
         self.kind = kind
         self._env = env
         self._scheduler, self._aliases = scheduler, aliases
@@ -69,11 +69,11 @@ class PodJobs:
         return not conditions.is_finished(body.get("status") or {})
 
     async def step(self, step: Step[JobRecord]) -> float | None:
-        """Decide what a job needs now, and do it."""
+        """Take the actions that a job needs now."""
         record = step.record
         job = parse(step.body, self._scheduler, self.kind.kind, self._aliases)
         vanished = tuple(record.vanished)
-        left = frozenset(
+        terminating = frozenset(
             part["metadata"]["uid"]
             for (kind, _), part in step.owned.parts.items()
             if kind == "Pod" and is_terminating(part)
@@ -81,7 +81,7 @@ class PodJobs:
         actions = reconcile(job, self._observed(step, job, vanished), clock())
         await self._carry_out(step, job, actions)
         del record.vanished[: len(vanished)]
-        record.handled_terminations = left
+        record.handled_terminations = terminating
         return actions.requeue_in_s
 
     def reject(self, status: Json, message: str, now: str) -> str:
@@ -96,19 +96,19 @@ class PodJobs:
         def view(pod: Json) -> PodView:
             return pod_view(pod, self.kind.main_container(pod["spec"])["name"])
 
-        mine, record = step.owned.parts_of(job.uid), step.record
-        pods = (view(part) for (kind, _), part in mine.items() if kind == "Pod")
-        group = mine.get(("PodGroup", job.name))
+        own, record = step.owned.parts_of(job.uid), step.record
+        pods = (view(part) for (kind, _), part in own.items() if kind == "Pod")
+        group = own.get(("PodGroup", job.name))
         return Observed(
             vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
-            services=frozenset(name for kind, name in mine if kind == "Service"),
+            services=frozenset(name for kind, name in own if kind == "Service"),
             group=waiting.group_view(group) if group is not None else None,
             wait_reason=record.wait_reason,
             handled_terminations=record.handled_terminations.union(record.requested_deletions),
         )
 
-    # -- what is written ----------------------------------------------------------------------
+    # -- writes -------------------------------------------------------------------------------
 
     async def _carry_out(self, step: Step[JobRecord], job: Job, actions: Actions) -> None:
         writer, record = step.writer, step.record
@@ -141,7 +141,7 @@ class PodJobs:
             message = f"Deleted pod: {pod.name}"
             await writer.emit(JobEvent("Normal", "SuccessfulDeletePod", message))
         for pod in actions.stop_pods:
-            # Deleted pods take their logs with them; a deadline ends a pod and leaves it there.
+            # A deleted pod loses its log; a deadline ends a pod and keeps it.
             change: Json = {"spec": {"activeDeadlineSeconds": 1}}
             with contextlib.suppress(NotFound, Conflict):
                 await writer.patch("v1", ("Pod", pod.name), pod.uid, change)
@@ -185,10 +185,10 @@ class PodJobs:
         ref = document["kind"], document["metadata"]["name"]
         if step.record.documents.get(ref) == document:
             return
-        made = await step.writer.create(with_ssh_key_pair(document))
+        current = await step.writer.create(with_ssh_key_pair(document))
         content = {part: document[part] for part in _CONTENT if part in document}
-        if not is_contained(content, made):
-            uid = made["metadata"]["uid"]
+        if not is_contained(content, current):
+            uid = current["metadata"]["uid"]
             await step.writer.patch(document["apiVersion"], ref, uid, content)
         step.record.documents[ref] = document
         step.record.removed_documents.discard(ref)
@@ -199,9 +199,9 @@ class PodJobs:
         if ref in step.record.removed_documents:
             return
         with contextlib.suppress(NotFound):
-            found = await step.writer.read(version, ref)
-            if owner_uid(found) == step.uid:
-                await step.writer.delete(version, ref, found["metadata"]["uid"])
+            current = await step.writer.read(version, ref)
+            if owner_uid(current) == step.uid:
+                await step.writer.delete(version, ref, current["metadata"]["uid"])
         step.record.documents.pop(ref, None)
         step.record.removed_documents.add(ref)
 

@@ -1,8 +1,8 @@
-"""Checks what would stop a gang half-way, before any object of it is created.
+"""Checks before any object of a gang is created, so that it is not created in part.
 
 Three checks, from cheap to expensive: the namespace's quotas admit all pods together; the
-ConfigMaps that they read exist; the API server accepts one pod of each role. The last is a dry
-run, so limit ranges, pod security and all webhooks are applied.
+ConfigMaps that they read exist; the API server accepts one pod of each role. The last check is a
+dry run, which applies limit ranges, pod security and all webhooks.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ _POLICY = ("denied the request", "denied request")
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """What an admitted gang takes of the quota until its PodGroup is written."""
+    """The part of the quota that an admitted gang takes until its PodGroup is written."""
 
     namespace: str
     until_s: float
@@ -85,7 +85,7 @@ async def _quotas(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent
     quotas = await _items(client, f"{inside}/resourcequotas")
     if not quotas:
         return
-    pods = [(one.count, one.document["spec"]) for one in intents if one.count]
+    pods = [(intent.count, intent.document["spec"]) for intent in intents if intent.count]
     if not names_uncounted_device(quotas):
         sentence = exceeded_quota(quotas, pods)
     else:
@@ -98,37 +98,37 @@ async def _quotas(client: KubeClient, owner: ObjectRef, intents: Sequence[Intent
         raise BlockedError(sentence)
 
 
-async def _items(client: KubeClient, path: str, **asked: str) -> list[Json]:
-    found: list[Json] = msgspec.json.decode(await client.get(path, **asked))["items"]
-    return found
+async def _items(client: KubeClient, path: str, **parameters: str) -> list[Json]:
+    items: list[Json] = msgspec.json.decode(await client.get(path, **parameters))["items"]
+    return items
 
 
 def _claim(
     claims: dict[str, _Claim],
     owner: ObjectRef,
     pods: Sequence[tuple[int, Json]],
-    there: dict[str, int],
+    usage: dict[str, int],
     quotas: Sequence[Json],
     groups: Sequence[Json],
 ) -> str | None:
     """Return which quota pods would exceed, admitted gangs included; else admit them."""
     now_s = time.monotonic()
     declared = {owner_uid(group) for group in groups} | {owner.uid}
-    for uid, one in list(claims.items()):
-        if uid in declared or one.until_s < now_s:
+    for uid, claim in list(claims.items()):
+        if uid in declared or claim.until_s < now_s:
             del claims[uid]
-        elif one.namespace == owner.namespace:
-            for name, amount in one.amounts.items():
-                there[name] = there.get(name, 0) + amount
-    sentence = exceeded_quota(quotas, pods, there)
+        elif claim.namespace == owner.namespace:
+            for name, amount in claim.amounts.items():
+                usage[name] = usage.get(name, 0) + amount
+    sentence = exceeded_quota(quotas, pods, usage)
     if sentence is None:
         claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, total_requests(pods))
     return sentence
 
 
 async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Intent]) -> None:
-    """Check that ConfigMaps exist; Secrets of others are never read."""
-    names = sorted({name for one in intents for name in _read_by(one.asked)})
+    """Check that ConfigMaps exist; users' Secrets are never read."""
+    names = sorted({name for intent in intents for name in _read_by(intent.user_spec)})
     if len(names) > CONFIG_MAPS.most:
         raise RejectedError(
             f"the templates read {len(names)} ConfigMaps; {CONFIG_MAPS.most} are allowed"
@@ -136,8 +136,8 @@ async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Int
     for name in names:
         if not is_dns_name(name):
             raise RejectedError(
-                f"a template reads ConfigMap {shown(name)}, which is no name of an object: lower "
-                f"case letters, digits, '-' and '.' are allowed"
+                f"a template reads ConfigMap {shown(name)}, which is not a valid name: lower case "
+                f"letters, digits, '-' and '.' are allowed"
             )
         with contextlib.suppress(Forbidden):
             try:

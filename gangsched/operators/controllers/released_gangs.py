@@ -1,7 +1,7 @@
-"""Releases the gangs that were created here for jobs of a kind that is no longer run here.
+"""Releases the gangs of a kind of job that gangsched does not run any more.
 
-It watches the PodGroups of the kind, and never its jobs: nothing is created, and no status is
-written. The PodGroups it finds come from our controller, in this process or an earlier one.
+It watches the PodGroups of the kind, and never its jobs: it creates nothing and writes no status.
+The PodGroups come from gangsched's controller, in this process or an earlier one.
 """
 
 import logging
@@ -31,7 +31,7 @@ class Releaser:
         self._work = WorkQueue(self._step)
 
     def part_seen(self, kind: str, body: Json, owner: str) -> None:
-        """Take a PodGroup's newest state."""
+        """Record a PodGroup's newest state."""
         del kind
         key = _key(body)
         self._known[key] = owner, body
@@ -64,7 +64,7 @@ class Releaser:
             except NotFound:
                 return
             log.info(
-                "%s %s/%s goes on, and its gang is the %d pods that run",
+                "gang released: %s %s/%s continues with the %d pods that run",
                 self._kind,
                 namespace,
                 owner,
@@ -72,7 +72,7 @@ class Releaser:
             )
         if todo.delete_group:
             await delete_object(self._client, path, group["metadata"]["uid"])
-            log.info("%s %s/%s does not run: its gang is let go", self._kind, namespace, owner)
+            log.info("gang released: %s %s/%s does not run", self._kind, namespace, owner)
         for pod in todo.delete_pods:
             metadata = pod["metadata"]
             await delete_object(self._client, named(pods_path, metadata["name"]), metadata["uid"])

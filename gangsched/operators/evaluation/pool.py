@@ -31,13 +31,13 @@ from gangsched.operators.job_kind import BlockedError
 log = logging.getLogger(__name__)
 
 _WARM_S = 600.0
-"""A process that was idle for so long is ended: its libraries take some hundred MiB."""
+"""After this idle time a process is ended: its libraries take some hundred MiB."""
 
 _ENDS_IN_S = 5.0
 """A process that closed its output has ended, or is about to."""
 
 _SERIAL = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-"""Threads of algebra would each take memory of the process's share."""
+"""Each thread of an algebra library would take memory of the process's limit."""
 
 _OVERRUNS_KEPT = 10_000
 _DECODE_ANSWER = msgspec.msgpack.Decoder(Answer).decode
@@ -48,7 +48,7 @@ class UnusableError(Exception):
 
 
 class OverrunError(BlockedError):
-    """An evaluation passed its bounds, or failed; it may be tried `again`, or did so too often."""
+    """An evaluation passed its bounds or failed; `may_retry` says whether it may be retried."""
 
     def __init__(self, clause: str, *, may_retry: bool) -> None:
         super().__init__(clause)
@@ -67,12 +67,12 @@ class _Evaluation:
 
 
 class Evaluators:
-    """At most some processes, started when they are needed. Use as an async context manager.
+    """A pool of processes, started on demand. Use as an async context manager.
 
     Args:
-        deadline_s: seconds that one evaluation may take.
-        memory_mib: memory of each process.
-        processes: how many there are at most.
+        deadline_s: largest duration of one evaluation, in seconds.
+        memory_mib: memory of each process, in MiB.
+        processes: largest number of processes.
 
     """
 
@@ -84,7 +84,7 @@ class Evaluators:
     ) -> None:
         self._limits = deadline_s, memory_mib
         self._most = processes
-        # With two or more, one is always free for another namespace.
+        # With two or more processes, one is always free for another namespace.
         self._queue: NamespaceFairQueue[_Evaluation] = NamespaceFairQueue(
             lambda asked: asked.namespace, max(processes - 1, 1)
         )
@@ -107,16 +107,16 @@ class Evaluators:
     async def matching(
         self, owned: Owned, patterns: Sequence[str], messages: Sequence[str]
     ) -> dict[str, list[str]]:
-        """Return which messages each pattern is found in. Raises as `points` does."""
-        found = await self._ask(owned, "matching", [list(patterns), list(messages)])
-        return msgspec.convert(found, dict[str, list[str]])
+        """Return the messages that match, by pattern. Raises the same errors as `points`."""
+        answer = await self._ask(owned, "matching", [list(patterns), list(messages)])
+        return msgspec.convert(answer, dict[str, list[str]])
 
     async def values(
         self, owned: Owned, log: bytes, names: Sequence[str], filters: Sequence[str]
     ) -> Series:
-        """Return the values of some metrics in a log. Raises as `points` does."""
-        found = await self._ask(owned, "values", [log, list(names), list(filters)])
-        return msgspec.convert(found, Series)
+        """Return the values of metrics in a log. Raises the same errors as `points`."""
+        answer = await self._ask(owned, "values", [log, list(names), list(filters)])
+        return msgspec.convert(answer, Series)
 
     async def points(
         self, owned: Owned, spec: Json, tried: list[TriedPoint], count: int
@@ -124,15 +124,15 @@ class Evaluators:
         """Return the next points of a search.
 
         Raises:
-            UnusableError: the search has none; the message is the reason.
-            OverrunError: it took too long, or too much memory, or failed.
+            UnusableError: the search has no points; the message is the reason.
+            OverrunError: the search took too long or too much memory, or failed.
 
         """
         needed = {key: spec[key] for key in ("algorithm", "objective", "parameters")}
-        found = await self._ask(owned, "points", [needed, tried, count, owned.uid])
-        return msgspec.convert(found, list[Assignments])
+        answer = await self._ask(owned, "points", [needed, tried, count, owned.uid])
+        return msgspec.convert(answer, list[Assignments])
 
-    # -- how it is answered ---------------------------------------------------------------------
+    # -- answers --------------------------------------------------------------------------------
 
     async def _ask(self, owned: Owned, task: str, arguments: list[Any]) -> Any:
         request = msgspec.msgpack.encode(Request(task, arguments))
@@ -148,8 +148,8 @@ class Evaluators:
             raise self._overrun(owned.uid, f"it takes more than {self._limits[1]} MiB of memory")
         if answer.failed:
             log.warning("%s/%s: %s failed: %s", owned.namespace, owned.name, task, answer.failed)
-            said = answer.failed.strip().rsplit("\n", 1)[-1]
-            raise self._overrun(owned.uid, f"it failed with {shown(said)}")
+            last_line = answer.failed.strip().rsplit("\n", 1)[-1]
+            raise self._overrun(owned.uid, f"it failed with {shown(last_line)}")
         self._overruns.pop(owned.uid, None)
         if answer.wrong:
             raise UnusableError(answer.wrong)
@@ -188,7 +188,7 @@ class Evaluators:
 
 async def _answer(process: "_Evaluator", asked: _Evaluation) -> None:
     if asked.answer.done():
-        return  # the caller waits no more
+        return  # the caller does not wait any more
     try:
         answer = await process.ask(asked.request)
     except Exception as error:  # noqa: BLE001 -- the caller gets it
@@ -200,7 +200,7 @@ async def _answer(process: "_Evaluator", asked: _Evaluation) -> None:
 
 
 class _Evaluator:
-    """One process, started by the first request and again by the first after it was ended."""
+    """One process; a request starts it if it does not run."""
 
     def __init__(self, deadline_s: float, memory_mib: int) -> None:
         self._deadline_s, self._memory_mib = deadline_s, memory_mib
@@ -210,7 +210,7 @@ class _Evaluator:
         """Return the answer to a request.
 
         Raises:
-            _LostError: there was none, and the process is no more.
+            _LostError: the process ended without an answer.
 
         """
         try:
@@ -229,7 +229,7 @@ class _Evaluator:
                 raise _LostError(f"it takes longer than {self._deadline_s:g} s") from error
             raise _LostError(f"its process ended with code {code}") from error
         except BaseException:
-            await self.end()  # what it answers now would be taken for the answer to another
+            await self.end()  # a late answer would be read as the answer to another request
             raise
         if answer.no_memory:
             await self.end()
@@ -247,7 +247,7 @@ class _Evaluator:
             env={**os.environ, **_SERIAL},
             start_new_session=True,
         )
-        await self._frame(self._process)  # it has begun
+        await self._frame(self._process)  # the process is ready
         return self._process
 
     async def _frame(self, process: Process) -> bytes:
@@ -258,8 +258,7 @@ class _Evaluator:
     async def end(self, by_itself_in_s: float = 0.0) -> int | None:
         """End the process, if there is one, and return its exit code.
 
-        One that ends by itself is waited for: a signal to a process that has just ended would
-        take its exit code away.
+        Wait first if the process ends by itself: a signal would hide its exit code.
         """
         process, self._process = self._process, None
         if process is None:

@@ -1,7 +1,7 @@
 """The program that evaluates user input: patterns, logs, searches. It has limits of its own.
 
 It reads requests from its input and writes answers to its output, each after its length. A request
-can end it, or keep it busy until it is killed: nothing else is lost with it.
+may end the process, or keep it busy until it is killed, without other losses.
 """
 
 import math
@@ -21,7 +21,7 @@ from gangsched.operators.search.expressions import ExpressionError, matching
 from gangsched.operators.search.search_space import SpaceError
 
 LENGTH = struct.Struct(">I")
-"""How the length of a request or an answer is written before it."""
+"""Format of the length before each request and answer."""
 
 _NICENESS = 10
 
@@ -34,7 +34,7 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
-    """What a task returned, or else: what is `wrong` with its arguments, or how it `failed`."""
+    """The value of a task, or what is `wrong` with its arguments, or how it `failed`."""
 
     value: Any = None
     wrong: str = ""
@@ -65,14 +65,14 @@ def answer(raw: bytes) -> bytes:
     """Run the task of a request, and return the answer."""
     try:
         request = msgspec.msgpack.decode(raw, type=Request)
-        found = Answer(value=_TASKS[request.task](*request.arguments))
+        reply = Answer(value=_TASKS[request.task](*request.arguments))
     except (ExpressionError, SpaceError) as error:
-        found = Answer(wrong=str(error))
+        reply = Answer(wrong=str(error))
     except MemoryError:
-        found = Answer(no_memory=True)
+        reply = Answer(no_memory=True)
     except Exception:  # noqa: BLE001 -- the caller gets it
-        found = Answer(failed=traceback.format_exc())
-    return msgspec.msgpack.encode(found)
+        reply = Answer(failed=traceback.format_exc())
+    return msgspec.msgpack.encode(reply)
 
 
 def _limit(memory_mib: int) -> None:
@@ -84,7 +84,7 @@ def _limit(memory_mib: int) -> None:
 
 
 def _allow(cpu_s: int) -> None:
-    """Bound the next task to so many seconds of CPU: the kernel ends an abandoned process."""
+    """Limit the CPU seconds of the next task: the kernel ends an abandoned process."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = math.ceil(usage.ru_utime + usage.ru_stime) + cpu_s
@@ -97,20 +97,20 @@ def _read(source: IO[bytes]) -> bytes | None:
 
 
 def main(cpu_s: int, memory_mib: int) -> None:
-    """Answer requests until there are no more; an empty answer reports readiness."""
+    """Answer requests until the input ends; an empty answer reports readiness."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # libraries print to standard error, not between answers
     warnings.simplefilter("ignore")
     _limit(memory_mib)
-    said = b""
+    reply = b""
     while True:
-        answers.write(LENGTH.pack(len(said)) + said)
+        answers.write(LENGTH.pack(len(reply)) + reply)
         answers.flush()
         request = _read(sys.stdin.buffer)
         if request is None:
             return
         _allow(cpu_s)
-        said = answer(request)
+        reply = answer(request)
 
 
 if __name__ == "__main__":

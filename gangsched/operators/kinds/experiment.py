@@ -31,50 +31,51 @@ _LARGEST = {"int": 2**63 - 1, "double": 1e300}
 """The largest numbers that the search libraries compute with."""
 
 _KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
-"""What Katib has and we do not."""
+"""Algorithms of Katib that gangsched does not have."""
 
 
 def kind(evaluators: Evaluators) -> OwnerKind:
-    """Return how Experiments are run."""
+    """Return the kind Experiment: its parts, its step, and its look-ups."""
 
     async def look(_: KubeClient, owned: Owned) -> Owned:
         """Return an experiment with its defaults, and with the next points if it needs any."""
-        whole = replace(owned, body=owned.body | {"spec": _validated(owned)})
-        asked: list[tuple[Json, list[experiment.TriedPoint], int]] = []
+        validated = replace(owned, body=owned.body | {"spec": _validated(owned)})
+        requests: list[tuple[Json, list[experiment.TriedPoint], int]] = []
 
-        def ask(
+        def record(
             spec: Json, tried: list[experiment.TriedPoint], count: int, _: str
         ) -> list[experiment.Assignments]:
-            asked.append((spec, tried, count))
+            requests.append((spec, tried, count))
             return []
 
-        experiment.reconcile(whole, ask, clock())  # only the requested points count
-        if not asked:
-            return whole
+        experiment.reconcile(validated, record, clock())  # only its requests for points count
+        if not requests:
+            return validated
         subject = f"Experiment {owned.namespace}/{owned.name}"
         try:
-            return replace(whole, lookups={"points": await evaluators.points(whole, *asked[0])})
+            points = await evaluators.points(validated, *requests[0])
+            return replace(validated, lookups={"points": points})
         except UnusableError as error:
             raise InvalidJobError(f"{subject}: spec.parameters: {error}") from error
         except OverrunError as error:
-            spec, tried, _count = asked[0]
+            spec, tried, _count = requests[0]
             clause = (
                 f"the search by {spec['algorithm']['algorithmName']} over {len(tried)} trials and "
-                f"{len(spec['parameters'])} parameters cannot be done: {error}"
+                f"{len(spec['parameters'])} parameters failed: {error}"
             )
             if error.may_retry:
-                raise BlockedError(f"{subject}: {clause}; it is tried again") from error
-            return replace(whole, lookups={"failed": clause})
+                raise BlockedError(f"{subject}: {clause}; gangsched retries it") from error
+            return replace(validated, lookups={"failed": clause})
 
     def step(owned: Owned, clock: Clock) -> Steps:
         def suggest(*_: Any) -> list[experiment.Assignments]:
             if "failed" in owned.lookups:
                 raise experiment.SearchError(owned.lookups["failed"])
-            found: list[experiment.Assignments] = owned.lookups["points"]
-            return found
+            points: list[experiment.Assignments] = owned.lookups["points"]
+            return points
 
         steps = experiment.reconcile(owned, suggest, clock)
-        steps.create = [in_queue_of(owned.body, one) for one in steps.create]
+        steps.create = [in_queue_of(owned.body, document) for document in steps.create]
         return steps
 
     parts = ((API_VERSION, "Trial"),)
@@ -98,21 +99,21 @@ def _validated(owned: Owned) -> Json:
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: spec")) from error
     if len(owned.of("Trial")) > TRIALS.most:
-        raise wrong(f"it has {len(owned.of('Trial'))} Trials; {TRIALS.most} are allowed")
+        raise wrong(f"there are {len(owned.of('Trial'))} Trials; {TRIALS.most} are allowed")
     if len(owned.name) > _NAME_LENGTH:
-        raise wrong(f"its name has {len(owned.name)} letters; {_NAME_LENGTH} are allowed")
+        raise wrong(f"the name has {len(owned.name)} letters; {_NAME_LENGTH} are allowed")
     name = spec.algorithm.algorithmName
     if name not in ALGORITHMS:
-        said = "is Katib's and not run here" if name in _KATIB else "is not known"
-        there = ", ".join(ALGORITHMS)
-        raise wrong(f"spec.algorithm.algorithmName: {shown(name)} {said}; there are: {there}")
+        why = "is Katib's and not supported here" if name in _KATIB else "is not known"
+        allowed = ", ".join(ALGORITHMS)
+        raise wrong(f"spec.algorithm.algorithmName: {shown(name)} {why}; allowed are: {allowed}")
     if why := algorithm_error(spec.algorithm):
         raise wrong(f"spec.algorithm.{why}")
     stopping = spec.earlyStopping
     if stopping is not None and stopping.algorithmName != MEDIANSTOP:
-        known = stopping.algorithmName
+        given = stopping.algorithmName
         raise wrong(
-            f"spec.earlyStopping.algorithmName: {shown(known)} is not known; use {MEDIANSTOP}"
+            f"spec.earlyStopping.algorithmName: {shown(given)} is not known; use {MEDIANSTOP}"
         )
     if stopping is not None and (why := algorithm_error(stopping)):
         raise wrong(f"spec.earlyStopping.{why}")
@@ -130,15 +131,15 @@ def _validated(owned: Owned) -> Json:
             raise wrong(f"spec.parameters[{parameter.name}].feasibleSpace: {why}")
     if why := _collector_error(spec):
         raise wrong(why)
-    made: Json = spec.model_dump(exclude_none=True, by_alias=True)
-    made["maxTrialCount"] = most or TRIALS.most
-    made["parallelTrialCount"] = spec.parallelTrialCount or min(_PARALLEL, most or _PARALLEL)
-    made.setdefault("resumePolicy", "Never")
-    # Free-form parts are kept as they are written.
-    made["trialTemplate"]["trialSpec"] = owned.body["spec"]["trialTemplate"].get("trialSpec")
-    if why := _trial_template_error(made):
+    result: Json = spec.model_dump(exclude_none=True, by_alias=True)
+    result["maxTrialCount"] = most or TRIALS.most
+    result["parallelTrialCount"] = spec.parallelTrialCount or min(_PARALLEL, most or _PARALLEL)
+    result.setdefault("resumePolicy", "Never")
+    # The free-form trialSpec stays as the user wrote it.
+    result["trialTemplate"]["trialSpec"] = owned.body["spec"]["trialTemplate"].get("trialSpec")
+    if why := _trial_template_error(result):
         raise wrong(f"spec.trialTemplate.{why}")
-    return made
+    return result
 
 
 def _parameter_error(parameter: Parameter) -> str:
@@ -170,19 +171,19 @@ def _parameter_error(parameter: Parameter) -> str:
 
 
 def _cut(number: str | None) -> str:
-    """Return a number as it was written, which may be with thousands of zeros."""
+    """Return the text of a number, cut: it may have thousands of zeros."""
     return shown(number or "").strip("'")
 
 
 def _collector_error(spec: ExperimentSpec) -> str:
-    """Return what is wrong with where metrics come from."""
+    """Return what is wrong with the metrics collector."""
     collector = spec.metricsCollectorSpec.collector if spec.metricsCollectorSpec else None
     given = collector.kind if collector is not None else None
     if given in (None, "StdOut"):
         return ""
     return (
-        f"spec.metricsCollectorSpec.collector.kind: {given} is not run here; have the trial print "
-        f"lines name=value, and leave it out (StdOut)"
+        f"spec.metricsCollectorSpec.collector.kind: {given} is not supported; remove the "
+        f"field (StdOut), and let the trial print lines name=value"
     )
 
 
@@ -193,21 +194,21 @@ def _trial_template_error(spec: dict[str, Any]) -> str:
         return f"primaryPodLabels: {why}"
     trial = template.get("trialSpec")
     if not isinstance(trial, dict):
-        return "trialSpec is missing; it holds the job of a trial (a configMap is not read)"
+        return "trialSpec is missing; it has the job of a trial (a configMap is not read)"
     if why := job_error(trial):
         return f"trialSpec {why}"
     try:
         check(template)
     except ConditionError as error:
         return str(error)
-    names = {one["name"] for one in spec["parameters"]}
-    given_names = {one["name"] for one in template.get("trialParameters") or []}
-    for one in template.get("trialParameters") or []:
-        if one["reference"] not in names and not one["reference"].startswith("${trialSpec."):
-            there = ", ".join(sorted(names))
+    names = {parameter["name"] for parameter in spec["parameters"]}
+    given_names = {item["name"] for item in template.get("trialParameters") or []}
+    for item in template.get("trialParameters") or []:
+        if item["reference"] not in names and not item["reference"].startswith("${trialSpec."):
+            allowed = ", ".join(sorted(names))
             return (
-                f"trialParameters[{one['name']}].reference: {shown(one['reference'])} is not one "
-                f"of spec.parameters, which are: {there}"
+                f"trialParameters[{item['name']}].reference: {shown(item['reference'])} is not in "
+                f"spec.parameters, which are: {allowed}"
             )
     used = experiment.used_parameters(template)
     if missing := sorted(used - given_names):
@@ -218,7 +219,7 @@ def _trial_template_error(spec: dict[str, Any]) -> str:
         point = dict.fromkeys(names, "0")
         experiment.fill_template(template, point, "trial", "namespace")
     except experiment.TooLargeError:
-        return f"trialSpec would have more than {TRIAL_BYTES.most} letters; it is to have fewer"
+        return f"trialSpec would have more than {TRIAL_BYTES.most} letters; shorten it"
     except KeyError as error:
-        return f"trialSpec uses ${{trialSpec.{error.args[0]}}}, which there is not"
+        return f"trialSpec uses ${{trialSpec.{error.args[0]}}}, which does not exist"
     return ""

@@ -1,4 +1,4 @@
-"""JobSets: what is wrong with one in a sentence, else the core's reconcile."""
+"""JobSets: validation and defaults, before the pure reconcile."""
 
 from dataclasses import replace
 from typing import Any
@@ -39,7 +39,7 @@ _SUFFIX = len("-abcde")
 
 
 def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
-    """Return how JobSets are run."""
+    """Return the kind JobSet: its parts, its step, and its look-ups."""
     evaluators = evaluators or Evaluators()
 
     def step(owned: Owned, clock: Clock) -> Steps:
@@ -47,8 +47,9 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
             return Steps()
         body = dict(owned.body)
         body["spec"] = _validated(owned)
-        whole = Owned(body, owned.parts)
-        return reconcile.reconcile(whole, clock, scheduler, _gang_requests(owned), owned.lookups)
+        validated = Owned(body, owned.parts)
+        extra_spec = _gang_requests(owned)
+        return reconcile.reconcile(validated, clock, scheduler, extra_spec, owned.lookups)
 
     async def look(_: KubeClient, owned: Owned) -> Owned:
         """Match the failure policy's patterns with the messages of failed Jobs."""
@@ -66,7 +67,7 @@ def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
             raise InvalidJobError(f"{where}: {error}") from error
         except OverrunError as error:
             if error.may_retry:
-                raise BlockedError(f"{where}: {error}; it is tried again") from error
+                raise BlockedError(f"{where}: {error}; gangsched retries it") from error
             raise InvalidJobError(f"{where}: {error}") from error
 
     return OwnerKind(
@@ -81,7 +82,7 @@ def _is_managed_elsewhere(owned: Owned) -> bool:
 
 def _patterns(spec: Json) -> list[str]:
     rules = (spec.get("failurePolicy") or {}).get("rules") or []
-    return [one for rule in rules for one in rule.get("onJobFailureMessagePatterns") or []]
+    return [pattern for rule in rules for pattern in rule.get("onJobFailureMessagePatterns") or []]
 
 
 def _validated(owned: Owned) -> Json:
@@ -102,12 +103,13 @@ def _validated(owned: Owned) -> Json:
     for job in spec.replicatedJobs:
         where = f"{subject}: spec.replicatedJobs[{job.name}]"
         if job.name in known:
-            raise InvalidJobError(f"{where}: there are two of that name")
-        for one in job.dependsOn or []:
-            if one.name not in known:
+            raise InvalidJobError(f"{where}: there are two replicated jobs of that name")
+        for dependency in job.dependsOn or []:
+            if dependency.name not in known:
                 earlier = ", ".join(known) or "none"
                 raise InvalidJobError(
-                    f"{where}.dependsOn names {one.name!r}; it must be an earlier one: {earlier}"
+                    f"{where}.dependsOn names {dependency.name!r}; it must name an earlier "
+                    f"replicated job: {earlier}"
                 )
         known.append(job.name)
         inner: Any = job.template
@@ -121,7 +123,7 @@ def _validated(owned: Owned) -> Json:
         longest = len(f"{owned.name}-{job.name}-{job.replicas - 1}-{count}") + _SUFFIX
         if longest > _DNS_LABEL:
             raise InvalidJobError(
-                f"{where}: its pods' names would be {longest} long; DNS allows {_DNS_LABEL}: "
+                f"{where}: its pods' names would have {longest} letters; DNS allows {_DNS_LABEL}; "
                 f"shorten the name of the JobSet or of the replicated job"
             )
     for policy in spec.volumeClaimPolicies or []:
@@ -129,36 +131,36 @@ def _validated(owned: Owned) -> Json:
             if wrong := template_error(template, ClaimTemplate):
                 raise InvalidJobError(f"{subject}: spec.volumeClaimPolicies.templates: {wrong}")
     _check_targets(spec, known, subject)
-    found: Json = without_nulls(spec.model_dump(exclude_none=True))
-    _check_sizes(found, subject)
-    return found
+    with_defaults: Json = without_nulls(spec.model_dump(exclude_none=True))
+    _check_sizes(with_defaults, subject)
+    return with_defaults
 
 
 def _check_sizes(spec: Json, subject: str) -> None:
     rjobs = spec["replicatedJobs"]
-    claims = sum(len(one.get("templates") or []) for one in spec.get("volumeClaimPolicies") or [])
+    policies = spec.get("volumeClaimPolicies") or []
+    claims = sum(len(policy.get("templates") or []) for policy in policies)
     for where, count, bound in (
-        ("spec.replicatedJobs", sum(one["replicas"] for one in rjobs), JOBS_OF_JOBSET),
+        ("spec.replicatedJobs", sum(rjob["replicas"] for rjob in rjobs), JOBS_OF_JOBSET),
         ("spec.replicatedJobs", sum(map(pods, rjobs)), PODS_OF_GANG),
         ("spec.volumeClaimPolicies", claims, CLAIMS_OF_JOBSET),
         (_PATTERNS, len(_patterns(spec)), PATTERNS),
     ):
         if count > bound.most:
             raise InvalidJobError(
-                f"{subject}: {where} asks for {count}; at most {bound.most} are allowed ("
-                f"{bound.what})"
+                f"{subject}: {where} needs {count}; at most {bound.most} are allowed ({bound.what})"
             )
 
 
 def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
+    targets = (spec.successPolicy.targetReplicatedJobs if spec.successPolicy else None) or []
     named: list[tuple[str, str]] = [
-        ("successPolicy.targetReplicatedJobs", one)
-        for one in (spec.successPolicy.targetReplicatedJobs if spec.successPolicy else None) or []
+        ("successPolicy.targetReplicatedJobs", target) for target in targets
     ]
     for rule in (spec.failurePolicy.rules if spec.failurePolicy else None) or []:
         named += [
-            ("failurePolicy.rules.targetReplicatedJobs", one)
-            for one in rule.targetReplicatedJobs or []
+            ("failurePolicy.rules.targetReplicatedJobs", target)
+            for target in rule.targetReplicatedJobs or []
         ]
         for pattern in rule.onJobFailureMessagePatterns or []:
             try:
@@ -180,16 +182,16 @@ def _check_targets(spec: JobSetSpec, known: list[str], subject: str) -> None:
 
 
 def _gang_requests(owned: Owned) -> dict[str, Any]:
-    """Return what labels and annotations request for the gangs."""
+    """Return the requests of labels and annotations as fields of the gangs' PodGroups."""
     metadata = owned.body["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    # Exclusive topology is declared by role: each Job has a domain of its own.
+    # Exclusive topology is declared for each role: each Job has a domain of its own.
     rest = {key: value for key, value in annotations.items() if key != dialects.JOBSET}
     subject = f"JobSet {owned.namespace}/{owned.name}"
-    found = gang_requests({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
+    fields = gang_requests({"labels": labels, "annotations": rest}, subject, PodGroupSpec)
     pods = (job["template"]["spec"]["template"] for job in owned.body["spec"]["replicatedJobs"])
-    said = ((one.get("metadata") or {}).get("labels") for one in pods)
-    admitted = dialects.admitted_elsewhere(*said)
+    pod_labels = ((pod.get("metadata") or {}).get("labels") for pod in pods)
+    admitted = dialects.admitted_elsewhere(*pod_labels)
     if queue := dialects.queue_of(labels, annotations, admitted=admitted):
-        found["queue"] = queue
-    return found
+        fields["queue"] = queue
+    return fields

@@ -1,4 +1,4 @@
-"""An object of kubeflow.org/v1 to the core's Job: defaults, aliases, and what is wrong."""
+"""Reads objects of kubeflow.org/v1 as jobs: defaults, aliases, validation."""
 
 import os
 import re
@@ -42,14 +42,14 @@ from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.template_schema import template_error, without_nulls
 
 GANG_RESTARTS = "gangsched.io/gang-restarts"
-"""Annotation of a job: restart it as a whole, at most so often, when a member is lost."""
+"""Annotation of a job: how often to restart it as a whole when a member is lost."""
 
 _DNS_LABEL = 63
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
 def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) -> Job:
-    """Read a job of a kind; `aliases` are further names of our scheduler.
+    """Return the job of an object; `aliases` are other names that the scheduler serves.
 
     Raises:
         InvalidJobError: a field is wrong.
@@ -75,8 +75,8 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
     policy = run.schedulingPolicy
     labels = metadata.get("labels") or {}
     annotations = metadata.get("annotations") or {}
-    said = ((role.template.get("metadata") or {}).get("labels") for role in roles)
-    admitted = dialects.admitted_elsewhere(*said)
+    pod_labels = ((role.template.get("metadata") or {}).get("labels") for role in roles)
+    admitted = dialects.admitted_elsewhere(*pod_labels)
     queue = dialects.queue_of(labels, annotations, admitted=admitted)
     job = Job(
         kind=kind,
@@ -122,9 +122,9 @@ def _minimum(
     roles: tuple[JobRole, ...],
     framework: Framework,
 ) -> int | None:
-    """Return how many pods start together, None for all of them.
+    """Return how many pods start together, or None for all pods.
 
-    An elastic job begins with its least workers, unless its programs wait for each other.
+    An elastic job starts with its smallest number of workers, unless its programs wait for all.
     """
     if policy is not None and policy.minAvailable is not None:
         return policy.minAvailable
@@ -134,21 +134,21 @@ def _minimum(
 
 
 def _check_name(name: str, roles: tuple[JobRole, ...], subject: str) -> None:
-    """Pods' names are those of their Services, which DNS bounds (RFC 1035)."""
+    """Check that pods' names are valid DNS labels (RFC 1035): their Services have these names."""
     longest = max(len(f"-{role.type}-{role.replicas - 1}") for role in roles)
     most = _DNS_LABEL - longest
     if len(name) > most or not _NAME.fullmatch(name):
         raise InvalidJobError(
             f"{subject}: metadata.name is {name!r}; it must begin with a letter, have only lower "
-            f"case letters, digits and '-', and be at most {most} long: its pods' Services are "
-            f"called after it"
+            f"case letters, digits and '-', and at most {most} letters: the names of its pods' "
+            f"Services contain it"
         )
 
 
 def _own(
     spec: Any, roles: tuple[JobRole, ...], framework: Framework, subject: str, version: str
 ) -> dict[str, Any]:
-    """Return the fields that only this kind has."""
+    """Return the fields that only jobs of this kind have."""
     match framework.kind:
         case "PyTorchJob":
             processes = spec.nprocPerNode
@@ -170,22 +170,22 @@ def _own(
 
 
 def version_of(body: Json, specs: str) -> str:
-    """Return the API version a job was written in; any version may be read.
+    """Return the API version in which a job was written; the API server serves it in any version.
 
     managedFields has it: the version of the manager that first wrote `specs`, the replica specs.
     """
     writers = [
-        one
-        for one in body["metadata"].get("managedFields") or []
-        if f"f:{specs}" in ((one.get("fieldsV1") or {}).get("f:spec") or {})
+        entry
+        for entry in body["metadata"].get("managedFields") or []
+        if f"f:{specs}" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
     ]
-    first: Json = min(writers, key=lambda one: one.get("time") or "", default={})
+    first: Json = min(writers, key=lambda entry: entry.get("time") or "", default={})
     return str(first.get("apiVersion") or body.get("apiVersion") or "")
 
 
 def _mpi(spec: MPIJobSpec, roles: tuple[JobRole, ...], version: str) -> Mpi:
     launcher = next(role for role in roles if role.type == "Launcher")
-    # In v1 a launcher that asks for a device is one that works itself.
+    # In v1, a launcher works itself if it requests a device.
     containers = launcher.template["spec"]["containers"]
     devices = any(
         name.startswith("nvidia.com/")
@@ -207,16 +207,16 @@ def _roles(
     specs: Mapping[str, ReplicaSpec], framework: Framework, subject: str, version: str
 ) -> tuple[JobRole, ...]:
     name = subject.rsplit("/", 1)[1]
-    types = {one.lower(): one for one in framework.roles}
-    found: dict[str, JobRole] = {}
+    types = {name.lower(): name for name in framework.roles}
+    by_type: dict[str, JobRole] = {}
     for key, replica in specs.items():
         where = f"{subject}: spec.{framework.specs}.{key[:_DNS_LABEL]}"
         kind = types.get(key.lower())
         if kind is None:
             allowed = " or ".join(framework.roles)
-            raise InvalidJobError(f"{where}: {shown(key)} is no replica type; use {allowed}")
-        if kind in found:
-            raise InvalidJobError(f"{where}: there are two roles {kind}; give it once")
+            raise InvalidJobError(f"{where}: {shown(key)} is not a replica type; use {allowed}")
+        if kind in by_type:
+            raise InvalidJobError(f"{where}: there are two roles {kind}; remove one")
         replicas = 1 if replica.replicas is None else replica.replicas
         if kind in framework.single and replicas != 1:
             raise InvalidJobError(f"{where}.replicas is {replicas}; a job has exactly 1 {kind}")
@@ -229,19 +229,19 @@ def _roles(
         wrong = framework.container_error(template)
         if wrong:
             raise InvalidJobError(f"{where}.template.spec.containers: {wrong}")
-        asked = gang_requests(template.get("metadata") or {}, f"{where}.template", RoleTopology)
-        found[kind] = JobRole(
+        fields = gang_requests(template.get("metadata") or {}, f"{where}.template", RoleTopology)
+        by_type[kind] = JobRole(
             kind,
             replicas,
             replica.restartPolicy or framework.restart_of(kind, version),
             template,
-            asked.get("topology"),
+            fields.get("topology"),
             framework.fixed_pod_name(name, kind),
         )
-    wrong = framework.roles_error(found)
+    wrong = framework.roles_error(by_type)
     if wrong:
         raise InvalidJobError(f"{subject}: spec.{framework.specs} {wrong}")
-    return tuple(found[kind] for kind in framework.roles if kind in found)
+    return tuple(by_type[kind] for kind in framework.roles if kind in by_type)
 
 
 def _elastic(
@@ -267,7 +267,7 @@ def _elastic(
         "PET_RDZV_ENDPOINT": endpoint,
         "PET_RDZV_ID": policy.rdzvId,
         "PET_RDZV_CONF": ",".join(f"{c.key}={c.value}" for c in policy.rdzvConf or []),
-        # torchrun reads it as a number: the empty string that operators used to write is an error.
+        # torchrun reads a number: the empty string of earlier operators is an error.
         "PET_STANDALONE": "1" if policy.standalone else None,
         "PET_NPROC_PER_NODE": policy.nProcPerNode,
         "PET_MAX_RESTARTS": policy.maxRestarts,
@@ -288,22 +288,22 @@ def _gang_restarts(metadata: Json, subject: str) -> int:
 
 
 class RoleTopology(ApiModel):
-    """What a role's template can request: how near its pods are to each other."""
+    """The topology that a role's template can request."""
 
     topology: NearSpec | None = None
 
 
 def gang_requests(metadata: dict[str, Any], subject: str, model: type[ApiModel]) -> Json:
-    """Return what annotations request, as fields of a PodGroup or of one of its roles."""
+    """Return the requests of annotations as fields of a PodGroup or of one of its roles."""
     try:
         keys = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
-        asked = dialects.from_annotations(keys, subject)
-        model.model_validate(asked)
+        fields = dialects.from_annotations(keys, subject)
+        model.model_validate(fields)
     except dialects.DialectError as error:
         raise InvalidJobError(str(error)) from error
     except ValidationError as error:
         raise InvalidJobError(one_sentence(error, f"{subject}: annotations")) from error
-    return asked
+    return fields
 
 
 def _first(*values: int | None) -> int | None:
@@ -311,18 +311,20 @@ def _first(*values: int | None) -> int | None:
 
 
 def pod_view(pod: Json, container: str) -> PodView:
-    """Read what the reconcile needs of a pod."""
+    """Return the fields of a pod that the reconcile needs."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
     code, restarts, ended_s = None, 0, 0.0
-    for one in status.get("containerStatuses") or []:
-        restarts += one.get("restartCount", 0)
-        if one["name"] == container:
+    for container_status in status.get("containerStatuses") or []:
+        restarts += container_status.get("restartCount", 0)
+        if container_status["name"] == container:
             for state in ("state", "lastState"):
-                ended = (one.get(state) or {}).get("terminated")
+                ended = (container_status.get(state) or {}).get("terminated")
                 if ended and code is None:
                     code = ended.get("exitCode")
                     ended_s = seconds(ended.get("finishedAt") or "")
+    conditions = status.get("conditions") or []
+    true = {item.get("type") for item in conditions if item.get("status") == "True"}
     return PodView(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -332,18 +334,12 @@ def pod_view(pod: Json, container: str) -> PodView:
         exit_code=code,
         reason=status.get("reason") or "",
         terminating=bool(metadata.get("deletionTimestamp")),
-        ready=any(
-            one.get("type") == "Ready" and one.get("status") == "True"
-            for one in status.get("conditions") or []
-        ),
+        ready="Ready" in true,
         stopping=pod["spec"].get("activeDeadlineSeconds") == 1,
         origin=origin_of(pod),
         cut_short=bool(metadata.get("deletionTimestamp"))
         and ended_s >= _deletion_requested_s(metadata),
-        disrupted=any(
-            one.get("type") == "DisruptionTarget" and one.get("status") == "True"
-            for one in status.get("conditions") or []
-        ),
+        disrupted="DisruptionTarget" in true,
     )
 
 

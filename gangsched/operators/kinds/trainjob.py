@@ -1,4 +1,4 @@
-"""TrainJobs and their runtimes: what is wrong in a sentence, else the core's reconcile."""
+"""TrainJobs and their runtimes: validation, before the pure reconcile."""
 
 from pydantic import ValidationError
 
@@ -20,16 +20,16 @@ from gangsched.operators.runtime_watch import KINDS, Runtimes
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
 _TIMEOUT = f"{dialects.OURS}schedule-timeout-seconds"
 _MALFORMED = (AttributeError, TypeError, KeyError, ValueError, RecursionError)
-"""What walking through something of another shape raises: patches are kept as they are written."""
+"""Errors of a malformed patch: patches are stored as users write them, without a schema."""
 
 
 def kind(runtimes: Runtimes) -> OwnerKind:
-    """Return how TrainJobs are run."""
+    """Return the kind TrainJob: its parts and its step."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
         spec = owned.body.get("spec") or {}
         if spec.get("managedBy") not in (None, "", MANAGER):
-            return Steps()  # it names another controller
+            return Steps()  # the job names another controller
         _check(owned)
         runtime, why_none = runtimes.find(owned.body)
         try:
@@ -39,13 +39,13 @@ def kind(runtimes: Runtimes) -> OwnerKind:
         except _MALFORMED as error:
             raise InvalidJobError(
                 f"TrainJob {owned.namespace}/{owned.name}: its resourcesPerNode, overrides or "
-                f"patches cannot be laid over runtime {spec['runtimeRef']['name']!r}: {error!r}"
+                f"patches cannot be merged into runtime {spec['runtimeRef']['name']!r}: {error!r}"
             ) from error
         if steps.create:
-            asked = _gang_requests(owned, runtime) if runtime is not None else {}
+            requests = _gang_requests(owned, runtime) if runtime is not None else {}
             steps.create = [
-                with_ssh_key_pair(_with_gang_requests(one, owned.body, asked))
-                for one in steps.create
+                with_ssh_key_pair(_with_gang_requests(document, owned.body, requests))
+                for document in steps.create
             ]
         return steps
 
@@ -87,15 +87,15 @@ def _check_runtime(owned: Owned, runtime: Json) -> None:
                 f"{part}-initializer, and runtime {name!r} has: {', '.join(sorted(jobs))}"
             )
     overrides = [*(spec.get("podSpecOverrides") or []), *(spec.get("podTemplateOverrides") or [])]
-    named = [one["name"] for o in overrides for one in o.get("targetJobs") or []]
+    named = [target["name"] for item in overrides for target in item.get("targetJobs") or []]
     for patch in spec.get("runtimePatches") or []:
         inner = ((patch.get("trainingRuntimeSpec") or {}).get("template") or {}).get("spec") or {}
-        named += [one["name"] for one in inner.get("replicatedJobs") or []]
-    for one in named:
-        if one not in jobs:
+        named += [rjob["name"] for rjob in inner.get("replicatedJobs") or []]
+    for target in named:
+        if target not in jobs:
             raise InvalidJobError(
-                f"{subject}: a patch names the replicated job {one!r}, and runtime {name!r} has: "
-                f"{', '.join(sorted(jobs))}"
+                f"{subject}: a patch names the replicated job {target!r}, and runtime {name!r} "
+                f"has: {', '.join(sorted(jobs))}"
             )
     if why := tuning_error(owned.body, runtime):
         raise InvalidJobError(f"{subject}: {why}")
@@ -115,8 +115,8 @@ def _check_runtime(owned: Owned, runtime: Json) -> None:
         raise InvalidJobError(f"{subject}: spec.trainer.numNodes is {nodes}: {why}")
     if mpi.get("mpiImplementation", "OpenMPI") != "OpenMPI":
         raise InvalidJobError(
-            f"{subject}: runtime {name!r} asks for {mpi['mpiImplementation']}; "
-            f"host files are written for OpenMPI alone"
+            f"{subject}: runtime {name!r} requests {mpi['mpiImplementation']}; "
+            f"only OpenMPI is supported"
         )
     if mpi.get("runLauncherAsNode") and LAUNCHER not in jobs:
         raise InvalidJobError(
@@ -125,7 +125,7 @@ def _check_runtime(owned: Owned, runtime: Json) -> None:
 
 
 def _gang_requests(owned: Owned, runtime: Json) -> dict[str, str]:
-    """Return, as annotations, what a runtime's podGroupPolicy requests for its jobs' gangs."""
+    """Return the requests of a runtime's podGroupPolicy as annotations."""
     name = runtime["metadata"]["name"]
     subject = f"TrainJob {owned.namespace}/{owned.name}: runtime {shown(name)}"
     try:
@@ -133,21 +133,21 @@ def _gang_requests(owned: Owned, runtime: Json) -> dict[str, str]:
     except ValidationError as error:
         where = f"{subject}: spec.podGroupPolicy"
         raise InvalidJobError(one_sentence(error, where)) from error
-    found = {}
+    requests = {}
     if policy.coscheduling is not None and policy.coscheduling.scheduleTimeoutSeconds is not None:
-        found[_TIMEOUT] = str(policy.coscheduling.scheduleTimeoutSeconds)
+        requests[_TIMEOUT] = str(policy.coscheduling.scheduleTimeoutSeconds)
     network = policy.volcano.networkTopology if policy.volcano is not None else None
     if network is not None:
         fields = dialects.from_volcano(network.model_dump(exclude_none=True), subject)
         for word, level in (fields.get("topology") or {}).items():
-            found[f"{dialects.OURS}topology-{word}"] = level
-    return found
+            requests[f"{dialects.OURS}topology-{word}"] = level
+    return requests
 
 
-def _with_gang_requests(document: Json, job: Json, asked: dict[str, str]) -> Json:
+def _with_gang_requests(document: Json, job: Json, requests: dict[str, str]) -> Json:
     """Return a JobSet with a TrainJob's labels and annotations about queue and topology.
 
-    The requests of its runtime count where the TrainJob has none.
+    The `requests` of its runtime count if the TrainJob has none.
     """
     if document["kind"] != "JobSet":
         return document
@@ -162,9 +162,9 @@ def _with_gang_requests(document: Json, job: Json, asked: dict[str, str]) -> Jso
             or name.startswith(f"{names.GROUP}/")
         }
         metadata[key] = kept | (metadata.get(key) or {})
-    said = metadata["annotations"]
-    placed = any("topology" in key for key in said if key in dialects.KEYS)
+    own = metadata["annotations"]
+    has_topology = any("topology" in key for key in own if key in dialects.KEYS)
     metadata["annotations"] = {
-        key: value for key, value in asked.items() if key == _TIMEOUT or not placed
-    } | said
+        key: value for key, value in requests.items() if key == _TIMEOUT or not has_topology
+    } | own
     return document | {"metadata": metadata}

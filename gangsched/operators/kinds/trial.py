@@ -27,14 +27,14 @@ from gangsched.operators.search.job_outcome import ConditionError, ended
 
 _FORMAT = "metricsCollector.source.filter.metricsFormat"
 _FEWER = 8
-"""By which the lines of a log's end are divided, until they fit."""
+"""Divisor for the number of lines of a log's end, until they fit."""
 
 _LISTED = "16"
-"""Pods that are listed at most: a job may have thousands."""
+"""Largest number of pods in a list: a job may have thousands."""
 
 _LEVELS = 3
 _BETWEEN = (("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet"))
-"""What may stand between a pod and a trial's job."""
+"""Kinds of owners between a pod and a trial's job."""
 
 _LABEL = re.compile(r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _LABEL_LENGTH = 317
@@ -57,12 +57,12 @@ _MASTER = {"training.kubeflow.org/job-role": "master"}
 
 
 def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
-    """Return how Trials are run; their Jobs' pods are the `scheduler`'s, if there is one."""
+    """Return the kind Trial; pods of its Jobs get the name `scheduler`, if one is given."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
         steps = trial.reconcile(owned, trial.JobOutcome(**owned.lookups), clock)
-        jobs = [in_queue_of(owned.body, one) for one in steps.create]
-        steps.create = [scheduled(one, scheduler) for one in jobs]
+        jobs = [in_queue_of(owned.body, document) for document in steps.create]
+        steps.create = [scheduled(job, scheduler) for job in jobs]
         return steps
 
     return OwnerKind(
@@ -73,14 +73,14 @@ def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
 def job_error(job: Json) -> str:
     """Return why a job cannot be a trial's, if it cannot."""
     if (job.get("apiVersion"), job.get("kind")) not in trial.JOBS:
-        there = ", ".join(f"{version} {one}" for version, one in trial.JOBS)
-        return f"is a {job.get('apiVersion')} {job.get('kind')}; there are: {there}"
+        allowed = ", ".join(f"{version} {kind}" for version, kind in trial.JOBS)
+        return f"is a {job.get('apiVersion')} {job.get('kind')}; allowed are: {allowed}"
     metadata = job.get("metadata") or {}
     if not isinstance(metadata, dict):
         return f"has metadata {metadata!r}; it must be a mapping"
     for field in ("labels", "annotations"):
         texts = metadata.get(field) or {}
-        if not isinstance(texts, dict) or not all(isinstance(one, str) for one in texts.values()):
+        if not isinstance(texts, dict) or not all(isinstance(v, str) for v in texts.values()):
             return f"has metadata.{field} {texts!r}; it must be a mapping of strings"
     return ""
 
@@ -112,7 +112,7 @@ def labels_error(labels: dict[str, str]) -> str:
     for key, value in labels.items():
         for text in (key, *filter(None, [value])):
             if len(text) > _LABEL_LENGTH or not _LABEL.fullmatch(text):
-                return f"{shown(text)} is no label"
+                return f"{shown(text)} is not a valid label"
     return ""
 
 
@@ -154,20 +154,17 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
     except OverrunError as error:
         clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
         if error.may_retry:
-            raise BlockedError(f"{subject}: {clause}; it is tried again") from error
+            raise BlockedError(f"{subject}: {clause}; gangsched retries it") from error
         return replace(owned, lookups={"ended": now, "unreadable": clause})
     return replace(owned, lookups={"ended": now, "series": series})
 
 
 async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
-    """Return the log of a job's first pod; None where there is none.
-
-    Of a long one, its beginning and its end.
-    """
+    """Return the log of a job's first pod, or None; of a long log, its beginning and its end."""
     pod = await _pod(client, owned, job)
     if pod is None:
         return None
-    containers = [one["name"] for one in pod["spec"]["containers"]]
+    containers = [container["name"] for container in pod["spec"]["containers"]]
     container = owned.body["spec"].get("primaryContainerName")
     if container not in containers:
         container = containers[0]
@@ -191,7 +188,7 @@ async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
 
 
 async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
-    """Return the pod whose log counts: the last one created for the job, of those selected."""
+    """Return the pod that was created last for the job, of the pods that the labels select."""
     spec = owned.body["spec"]
     key = _JOB_NAMES.get(job["kind"], "training.kubeflow.org/job-name")
     primary = spec.get("primaryPodLabels") or _PRIMARY.get(job["kind"], _MASTER)
@@ -200,20 +197,20 @@ async def _pod(client: KubeClient, owned: Owned, job: Json) -> Json | None:
     listed: Any = msgspec.json.decode(
         await client.get(_pods(owned.namespace), labelSelector=selector, limit=_LISTED)
     )
-    # Of several tries of one pod, the last counts.
+    # A retried pod has several objects; the last one counts.
     pods = sorted(listed["items"], key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
     for pod in reversed(pods):
         if await _is_owned_by(client, owned.namespace, pod, job["metadata"]["uid"]):
-            found: Json = pod
-            return found
+            newest: Json = pod
+            return newest
     return None
 
 
 async def _is_owned_by(client: KubeClient, namespace: str, body: Json, uid: str) -> bool:
-    """Return whether an object is a job's: labels, which users choose, are no proof."""
+    """Return whether an object belongs to a job, by its owners: labels are the user's choice."""
     for _ in range(_LEVELS):
         owners = body["metadata"].get("ownerReferences") or []
-        owner = next((one for one in owners if one.get("controller")), None)
+        owner = next((item for item in owners if item.get("controller")), None)
         if owner is None:
             return False
         if owner["uid"] == uid:

@@ -1,12 +1,12 @@
-"""Trials go where their Experiment goes: through its queue, and by our scheduler."""
+"""Gives Trials the queue of their Experiment, and their pods the name of the scheduler."""
 
 from typing import Any
 
 from gangsched.api import dialects, names
 from gangsched.jobs.common.model import Json
 
-_MADE_PLAIN = "Job"
-"""The kind of a trial's job whose pods name no scheduler unless their template does."""
+_PLAIN_KIND = "Job"
+"""The kind of job with a pod template that no controller of gangsched completes."""
 
 
 def in_queue_of(owner: Json, document: Json) -> Json:
@@ -18,7 +18,7 @@ def in_queue_of(owner: Json, document: Json) -> Json:
         field: (metadata.get(field) or {}) | _queue(owner["metadata"].get(field) or {})
         for field in ("labels", "annotations")
     }
-    return document | {"metadata": metadata | {key: one for key, one in marks.items() if one}}
+    return document | {"metadata": metadata | {key: value for key, value in marks.items() if value}}
 
 
 def _queue(given: dict[str, str]) -> dict[str, str]:
@@ -26,14 +26,14 @@ def _queue(given: dict[str, str]) -> dict[str, str]:
 
 
 def scheduled(document: Json, scheduler: str) -> Json:
-    """Return a trial's job; its pods name our scheduler unless the template names one.
+    """Return a trial's job; its pods name the scheduler unless the template names one.
 
-    Kinds that we run ourselves are ours anyway.
+    Other kinds name the scheduler by their own controller.
     """
     spec: Any = document.get("spec")
     template: Any = spec.get("template") if isinstance(spec, dict) else None
     pod: Any = template.get("spec") if isinstance(template, dict) else None
-    if document["kind"] != _MADE_PLAIN or not scheduler or not isinstance(pod, dict):
+    if document["kind"] != _PLAIN_KIND or not scheduler or not isinstance(pod, dict):
         return document
     pod = pod | {"schedulerName": pod.get("schedulerName") or scheduler}
     return document | {"spec": spec | {"template": template | {"spec": pod}}}

@@ -1,4 +1,4 @@
-"""Which settings the algorithms of an Experiment have, as Katib's services check theirs."""
+"""The settings of an Experiment's algorithms, with the checks of Katib's services."""
 
 from collections.abc import Mapping
 
@@ -26,24 +26,23 @@ _SETTINGS: Mapping[str, Mapping[str, tuple[int, int] | tuple[str, ...]]] = {
     },
     MEDIANSTOP: {"min_trials_required": (1, TRIALS.most), "start_step": (1, FIRST_VALUES.most)},
 }
-"""Of each algorithm: the values of a setting, or its smallest and its greatest whole number."""
+"""By algorithm and setting: its values, or its smallest and largest whole number."""
 
 
 def algorithm_error(algorithm: Algorithm) -> str:
-    """Return what is wrong with an algorithm's settings, if anything is."""
+    """Return what is wrong with an algorithm's settings, or nothing."""
     known = _SETTINGS[algorithm.algorithmName]
-    for one in algorithm.algorithmSettings or []:
-        allowed = known.get(one.name)
+    for setting in algorithm.algorithmSettings or []:
+        allowed = known.get(setting.name)
         if allowed is None:
-            return (
-                f"algorithmSettings: {shown(one.name)} is not known; there are: {', '.join(known)}"
-            )
-        where = f"algorithmSettings[{one.name}] is {shown(one.value)}"
+            names = ", ".join(known)
+            return f"algorithmSettings: {shown(setting.name)} is not known; allowed are: {names}"
+        where = f"algorithmSettings[{setting.name}] is {shown(setting.value)}"
         match allowed:
             case int(least), int(most):
-                number = whole(one.value, most)
+                number = whole(setting.value, most)
                 if number is None or number < least:
                     return f"{where}; it must be a whole number from {least} to {most}"
-            case words if one.value not in words:
+            case words if setting.value not in words:
                 return f"{where}; it must be one of: {', '.join(map(str, words))}"
     return ""

@@ -1,7 +1,7 @@
-"""Users' regular expressions: RE2's, as in the operators that we take over (Go).
+"""Users' regular expressions: those of RE2, as in the operators of which gangsched runs the jobs.
 
-Their time grows with the text alone, where Python's own `re` can be kept busy for ever by a short
-one. Their memory is bounded, and so is their length.
+Their time grows linearly with the text; a short expression can keep Python's `re` busy for ever.
+Their memory and their length are bounded.
 """
 
 from typing import TypeAlias
@@ -14,7 +14,7 @@ from gangsched.core.model.text import shown
 Pattern: TypeAlias = re2._Regexp  # noqa: SLF001 -- the library has no public name for it
 
 _MEMORY = 2**17
-"""Bytes of a compiled expression: RE2 rejects a larger one."""
+"""Largest size of a compiled expression, in bytes: RE2 rejects a larger one."""
 
 
 class ExpressionError(Exception):
@@ -40,19 +40,21 @@ def compiled(expression: str) -> Pattern:
         return re2.compile(expression, options=options)
     except re2.error as error:
         why = error.args[0]
-        said = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
-        raise ExpressionError(f"{shown(expression)} is no expression (RE2): {said}") from error
+        reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        raise ExpressionError(
+            f"{shown(expression)} is not an expression of RE2: {reason}"
+        ) from error
 
 
 def matching(patterns: list[str], messages: list[str]) -> dict[str, list[str]]:
-    """Return which messages each pattern is found in.
+    """Return the messages that match, by pattern.
 
     Raises:
         ExpressionError: a pattern is none.
 
     """
-    found = {}
-    for one in patterns:
-        pattern = compiled(one)
-        found[one] = [message for message in messages if pattern.search(message)]
-    return found
+    matching_messages = {}
+    for text in patterns:
+        pattern = compiled(text)
+        matching_messages[text] = [message for message in messages if pattern.search(message)]
+    return matching_messages

@@ -1,4 +1,4 @@
-"""How the job of a trial ended: by the conditions a user gives (GJSON, as Katib has them).
+"""The outcome of a trial's job, by the user's conditions (GJSON, as in Katib).
 
 Of GJSON only the syntax of conditions is allowed: names, `[@this]`, comparisons in `#(...)`.
 Its modifiers can double their input at every step, and its patterns can take exponential time.
@@ -19,7 +19,7 @@ _ENDS = {
     "TrainJob": ("Complete", "Failed"),
     "JobSet": ("Completed", "Failed"),
 }
-"""Conditions that end a job well or badly, for kinds without those of the Training Operator."""
+"""Conditions of success and failure, for kinds that do not have the Training Operator's."""
 
 _TRAINING = ("Succeeded", "Failed")
 _NAME = r"[A-Za-z0-9_-]+"
@@ -41,28 +41,28 @@ def ended(spec: Json, job: Json) -> str:
     """Return `succeeded`, `failed`, or nothing while a trial's job runs.
 
     Args:
-        spec: of the Trial.
-        job: as it is now.
+        spec: the Trial's spec.
+        job: the job's current state.
 
     Raises:
-        ConditionError: a condition is none.
+        ConditionError: a condition is malformed.
 
     """
-    well, badly = (_CONDITION.format(word) for word in _ENDS.get(job["kind"], _TRAINING))
-    for said, field, usual in (
-        ("failed", "failureCondition", badly),
-        ("succeeded", "successCondition", well),
+    success, failure = (_CONDITION.format(kind) for kind in _ENDS.get(job["kind"], _TRAINING))
+    for outcome, field, default in (
+        ("failed", "failureCondition", failure),
+        ("succeeded", "successCondition", success),
     ):
-        if _holds(field, spec.get(field) or usual, job):
-            return said
+        if _holds(field, spec.get(field) or default, job):
+            return outcome
     return ""
 
 
 def check(spec: Json) -> None:
-    """Refuse conditions that are none, before there is a job.
+    """Check the conditions of a Trial's spec, before its job is created.
 
     Raises:
-        ConditionError: one of them is malformed.
+        ConditionError: a condition is malformed.
 
     """
     for field in ("failureCondition", "successCondition"):
@@ -71,10 +71,10 @@ def check(spec: Json) -> None:
 
 
 def _read(field: str, path: str) -> None:
-    """Find what of a condition is not of its form.
+    """Check the syntax of a condition.
 
     Raises:
-        ConditionError: something is not.
+        ConditionError: the condition is malformed.
 
     """
     if len(path) > EXPRESSION_LETTERS.most:
@@ -83,13 +83,13 @@ def _read(field: str, path: str) -> None:
         )
     at, steps = 0, 0
     while at <= len(path):
-        found = _STEP.match(path, at)
-        if found is None:
+        match = _STEP.match(path, at)
+        if match is None:
             rest = shown(path[at:]) if at < len(path) else "its end"
             raise ConditionError(
                 f"{field} is {shown(path)}, which cannot be read from {rest}: {_FORM}"
             )
-        at, steps = found.end() + 1, steps + 1
+        at, steps = match.end() + 1, steps + 1
     if steps > CONDITION_STEPS.most:
         raise ConditionError(f"{field} has {steps} steps; {CONDITION_STEPS.most} are allowed")
 

@@ -1,7 +1,7 @@
-"""Reads the metrics out of a trial's log, as Katib's StdOut collector does.
+"""Reads metrics from a trial's log, like Katib's StdOut collector.
 
 Filters are a user's expressions. Lines, letters of a line and values in a line are bounded, so that
-the time grows with the log alone.
+the time grows linearly with the log.
 """
 
 import math
@@ -20,10 +20,10 @@ _GROUPS = 2
 
 
 def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
-    """Return the values of some metrics in a log; what is not a number is passed over.
+    """Return the values of metrics in a log; values that are not numbers are skipped.
 
     Args:
-        log: its text.
+        log: the text of the log.
         names: the metrics to find.
         filters: expressions with the name in the first group and the value in the second.
 
@@ -31,7 +31,7 @@ def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
         ExpressionError: a filter cannot be used.
 
     """
-    patterns = [_filter(one) for one in filters or (FILTER,)]
+    patterns = [_filter(filter_text) for filter_text in filters or (FILTER,)]
     series: Series = {name: [] for name in names}
     for line in _lines(log):
         for pattern in patterns:
@@ -44,16 +44,16 @@ def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
 
 
 def _lines(log: str) -> Iterator[str]:
-    """Yield the lines that are not empty: of many, the first and the last."""
+    """Yield the lines that are not empty; of too many, the first and the last."""
     lines = [line for line in log.splitlines() if line]
     half = LOG_LINES.most // 2
-    some = lines if len(lines) <= 2 * half else chain(lines[:half], lines[-half:])
-    return (line[: LINE_LETTERS.most] for line in some)
+    kept = lines if len(lines) <= 2 * half else chain(lines[:half], lines[-half:])
+    return (line[: LINE_LETTERS.most] for line in kept)
 
 
 def _found(pattern: Pattern, line: str) -> Iterator[tuple[str, str]]:
-    for found in islice(pattern.finditer(line), MATCHES_OF_LINE.most):
-        yield found.group(1) or "", found.group(2) or ""
+    for match in islice(pattern.finditer(line), MATCHES_OF_LINE.most):
+        yield match.group(1) or "", match.group(2) or ""
 
 
 def _number(text: str) -> float | None:
@@ -65,7 +65,7 @@ def _number(text: str) -> float | None:
 
 
 def _thinned(values: list[float]) -> list[float]:
-    """Return the first values, and the smallest, the greatest and the last of the rest."""
+    """Return the first values, and the smallest, the largest and the last of the rest."""
     first, rest = values[: FIRST_VALUES.most], values[FIRST_VALUES.most :]
     return [*first, min(rest), max(rest), rest[-1]] if rest else first
 

@@ -1,6 +1,6 @@
 """A search space as Katib declares it: one dimension for each parameter.
 
-Values are counted, never listed: a range may have more of them than there is memory.
+Values are counted, never listed: the values of a range may not fit into memory.
 """
 
 import math
@@ -11,7 +11,7 @@ from gangsched.jobs.common.model import Json
 from gangsched.jobs.katib.experiment import Assignments
 
 LOGARITHMIC = ("logUniform", "logNormal")
-"""Distributions that are drawn by the logarithm."""
+"""Distributions that are uniform or normal in the logarithm."""
 
 _NONE = Decimal(0)
 
@@ -22,9 +22,9 @@ class SpaceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Dimension:
-    """One parameter: the values that are `listed`, or those from `low` to `high` by `step`.
+    """One parameter: the `listed` values, or those from `low` to `high` by `step`.
 
-    Without a step it is everything between; numbers are exact, as they are written.
+    Without a step, the values are continuous. Numbers are exact, as the user wrote them.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Dimension:
 
     @classmethod
     def of(cls, parameter: Json) -> "Dimension":
-        """Return the dimension that an Experiment's parameter is."""
+        """Return the dimension of an Experiment's parameter."""
         name, kind = parameter["name"], parameter["parameterType"]
         space = parameter["feasibleSpace"]
         if kind in ("categorical", "discrete"):
@@ -47,20 +47,20 @@ class Dimension:
             text = space[key]
             return Decimal(int(text)) if kind == "int" else Decimal(repr(float(text)))
 
-        every = Decimal(1) if kind == "int" else None
-        step = number("step") if space.get("step") else every
+        default = Decimal(1) if kind == "int" else None
+        step = number("step") if space.get("step") else default
         logarithmic = space.get("distribution") in LOGARITHMIC
         return cls(name, kind, (), number("min"), number("max"), step, logarithmic)
 
     @property
     def count(self) -> int | None:
-        """Return how many values there are, None where they cannot be counted."""
+        """Return the number of values, or None if they are continuous."""
         if self.listed:
             return len(self.listed)
         return None if self.step is None else int((self.high - self.low) / self.step) + 1
 
     def value(self, index: int) -> str:
-        """Return one of the values that can be counted."""
+        """Return a value by its index."""
         if self.listed:
             return self.listed[index]
         return self._written(self.low + (self.step or 0) * index)
@@ -76,17 +76,17 @@ class Dimension:
 
     def nearest(self, number: float) -> str:
         """Return the value that is nearest to a number."""
-        found = min(max(Decimal(repr(float(number))), self.low), self.high)
+        nearest = min(max(Decimal(repr(float(number))), self.low), self.high)
         if self.step is not None and self.count is not None:
-            index = int(((found - self.low) / self.step).to_integral_value())
+            index = int(((nearest - self.low) / self.step).to_integral_value())
             return self.value(min(index, self.count - 1))
-        return self._written(found)
+        return self._written(nearest)
 
     def read(self, value: str) -> int | float | str:
-        """Return a value as what it is.
+        """Return the value of a text.
 
         Raises:
-            ValueError: it is no value of this dimension.
+            ValueError: the text is not a value of this dimension.
 
         """
         if self.kind in ("int", "double"):
@@ -105,26 +105,31 @@ class Space:
     """A search space: its dimensions, in the order of the spec."""
 
     def __init__(self, parameters: list[Json]) -> None:
-        self.dimensions = tuple(Dimension.of(one) for one in parameters)
+        self.dimensions = tuple(Dimension.of(parameter) for parameter in parameters)
 
     def at(self, shares: list[float]) -> Assignments:
-        """Return the point at some share of each dimension's range."""
+        """Return the point at a share of each dimension's range."""
         pairs = zip(self.dimensions, shares, strict=True)
-        return {one.name: one.at(share) for one, share in pairs}
+        return {dimension.name: dimension.at(share) for dimension, share in pairs}
 
     def point(self, drawn: dict[str, object]) -> Assignments:
-        """Return a point as it is written, from one that a library has drawn."""
+        """Return the texts of a point that a library has drawn."""
         return {
-            one.name: str(drawn[one.name]) if one.listed else one.nearest(drawn[one.name])  # type: ignore[arg-type]
-            for one in self.dimensions
+            dimension.name: str(drawn[dimension.name])
+            if dimension.listed
+            else dimension.nearest(drawn[dimension.name])  # type: ignore[arg-type]
+            for dimension in self.dimensions
         }
 
     def read(self, point: Assignments) -> dict[str, int | float | str] | None:
-        """Return a point's values as what they are; None where it is not of this space.
+        """Return the values of a point's texts, or None if the point is not in this space.
 
-        A point is not where parameters were changed after it was tried.
+        That happens if the parameters changed after the point was tried.
         """
         try:
-            return {one.name: one.read(point[one.name]) for one in self.dimensions}
+            return {
+                dimension.name: dimension.read(point[dimension.name])
+                for dimension in self.dimensions
+            }
         except (KeyError, ValueError):
             return None

@@ -1,8 +1,7 @@
-"""Katib's algorithms: which points of a search space to try next.
+"""Katib's algorithms: the points of a search space to try next.
 
-Each call gets all earlier trials, and equal calls return equal points: no service has to stay
-alive, and no state can be lost. Optuna and scikit-optimize search; this module maps the space, as
-Katib declares it.
+Each call gets all earlier trials, and equal calls return equal points: there is no service and no
+state. Optuna and scikit-optimize search; this module maps Katib's search space to theirs.
 """
 
 import itertools
@@ -23,7 +22,7 @@ from gangsched.operators.search.search_space import Dimension, Space, SpaceError
 
 
 def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[Assignments]:
-    """Return up to `count` points to try next; fewer mean that there are no more.
+    """Return up to `count` points to try next; fewer points mean that there are no more.
 
     Raises:
         SpaceError: the algorithm cannot search this space.
@@ -55,11 +54,11 @@ class Search:
         return self.sense == "maximize"
 
     def whole(self, setting: str, default: int) -> int:
-        """Return a setting that is a whole number."""
+        """Return the whole number of a setting."""
         return int(self.settings.get(setting) or default)
 
     def seed_at(self, number: int) -> int:
-        """Return the seed for the point of a number, as numpy takes one."""
+        """Return the seed for the point of a number, in the range of numpy's seeds."""
         return (self.seed + number) % 2**32
 
 
@@ -73,30 +72,30 @@ def _random(search: Search, count: int) -> list[Assignments]:
 
 def _grid(search: Search, count: int) -> list[Assignments]:
     counts = []
-    for one in search.space.dimensions:
-        if one.count is None:
+    for dimension in search.space.dimensions:
+        if dimension.count is None:
             raise SpaceError(
-                f"parameter {one.name!r} is a double without a step, which a grid needs; "
+                f"parameter {dimension.name!r} is a double without a step, which a grid needs; "
                 f"give feasibleSpace.step"
             )
-        counts.append(one.count)
-    done = {tuple(sorted(one.assignments.items())) for one in search.tried}
+        counts.append(dimension.count)
+    done = {tuple(sorted(point.assignments.items())) for point in search.tried}
     points = (_grid_point(search.space, counts, index) for index in _count_to(math.prod(counts)))
     fresh = (point for point in points if tuple(sorted(point.items())) not in done)
     return list(itertools.islice(fresh, count))
 
 
 def _count_to(bound: int) -> Iterator[int]:
-    """Return the numbers below one that `range` may not hold."""
+    """Return the numbers below a bound that may be too large for `range`."""
     return itertools.takewhile(lambda number: number < bound, itertools.count())
 
 
 def _grid_point(space: Space, counts: list[int], index: int) -> Assignments:
-    """Return a point of a grid, of which the last dimension changes first."""
+    """Return a point of a grid; the last dimension changes first."""
     point = {}
-    for one, count in zip(reversed(space.dimensions), reversed(counts), strict=True):
+    for dimension, count in zip(reversed(space.dimensions), reversed(counts), strict=True):
         index, digit = divmod(index, count)
-        point[one.name] = one.value(digit)
+        point[dimension.name] = dimension.value(digit)
     return dict(reversed(point.items()))
 
 
@@ -108,24 +107,26 @@ def _optuna(
     def search_by(search: Search, count: int) -> list[Assignments]:
         optuna = _quiet_optuna()
         space = search.space
-        distributions = {one.name: _distribution(optuna, one) for one in space.dimensions}
-        told = optuna.trial.TrialState
-        states = {"running": told.RUNNING, "done": told.COMPLETE, "failed": told.FAIL}
+        distributions = {
+            dimension.name: _distribution(optuna, dimension) for dimension in space.dimensions
+        }
+        state = optuna.trial.TrialState
+        states = {"running": state.RUNNING, "done": state.COMPLETE, "failed": state.FAIL}
         points: list[Assignments] = []
         for number in range(len(search.tried), len(search.tried) + count):
             study = optuna.create_study(
                 direction="maximize" if search.maximizes else "minimize",
                 sampler=sampler(optuna, search, search.seed_at(number)),
             )
-            asked = [TriedPoint(point, "running") for point in points]
-            for one in [*search.tried, *asked]:
-                if (params := space.read(one.assignments)) is not None:
+            suggested = [TriedPoint(point, "running") for point in points]
+            for tried in [*search.tried, *suggested]:
+                if (params := space.read(tried.assignments)) is not None:
                     study.add_trial(
                         optuna.trial.create_trial(
                             params=params,
                             distributions=distributions,
-                            value=one.value,
-                            state=states[one.state],
+                            value=tried.value,
+                            state=states[tried.state],
                         )
                     )
             points.append(space.point(study.ask(distributions).params))
@@ -136,10 +137,10 @@ def _optuna(
 
 @cache
 def _library(name: str) -> Any:
-    """Import what searches. Its matrices are small, and their algebra is faster without threads."""
-    found = import_module(name)
+    """Import a search library. Its matrices are small, and faster without threads."""
+    module = import_module(name)
     threadpool_limits(1)
-    return found
+    return module
 
 
 @cache
@@ -150,16 +151,20 @@ def _quiet_optuna() -> Any:
     return optuna
 
 
-def _distribution(optuna: Any, one: Dimension) -> Any:
-    if one.listed:
-        return optuna.distributions.CategoricalDistribution(one.listed)
-    # A step and a logarithm exclude each other there: the step is laid over what is drawn.
-    log = one.logarithmic
-    if one.kind == "int":
-        step = 1 if log else int(one.step or 1)
-        return optuna.distributions.IntDistribution(int(one.low), int(one.high), log, step)
-    step_of = None if log or one.step is None else float(one.step)
-    return optuna.distributions.FloatDistribution(float(one.low), float(one.high), log, step_of)
+def _distribution(optuna: Any, dimension: Dimension) -> Any:
+    if dimension.listed:
+        return optuna.distributions.CategoricalDistribution(dimension.listed)
+    # Optuna allows either a step or a logarithm: the step is applied to the drawn values.
+    log = dimension.logarithmic
+    if dimension.kind == "int":
+        step = 1 if log else int(dimension.step or 1)
+        return optuna.distributions.IntDistribution(
+            int(dimension.low), int(dimension.high), log, step
+        )
+    step_of = None if log or dimension.step is None else float(dimension.step)
+    return optuna.distributions.FloatDistribution(
+        float(dimension.low), float(dimension.high), log, step_of
+    )
 
 
 def _tpe(optuna: Any, search: Search, seed: int, *, multivariate: bool = False) -> Any:
@@ -178,19 +183,21 @@ def _sobol(search: Search, count: int) -> list[Assignments]:
     sequence = qmc.Sobol(len(search.space.dimensions), scramble=True, seed=search.seed_at(0))
     if begun:
         sequence.fast_forward(begun)
-    return [search.space.at([float(share) for share in one]) for one in sequence.random(count)]
+    return [
+        search.space.at([float(share) for share in shares]) for shares in sequence.random(count)
+    ]
 
 
 def _bayesian(search: Search, count: int) -> list[Assignments]:
-    """A Gaussian process by scikit-optimize, the library Katib has behind this name.
+    """Return points by a Gaussian process of scikit-optimize, as Katib does.
 
-    Katib searches every double by its logarithm, which a range with 0 in it does not have
-    (katib#1430); here that is only done where `distribution` asks for it.
+    Katib searches every double by its logarithm, which fails for a range with 0 (katib#1430). Here
+    only parameters with a logarithmic `distribution` are searched so.
     """
     skopt = _library("skopt")
     space = search.space
     optimizer = skopt.Optimizer(
-        [_dimension(skopt, one) for one in space.dimensions],
+        [_dimension(skopt, dimension) for dimension in space.dimensions],
         base_estimator=search.settings.get("base_estimator", "GP"),
         n_initial_points=search.whole("n_initial_points", 10),
         acq_func=search.settings.get("acq_func", "gp_hedge"),
@@ -198,32 +205,34 @@ def _bayesian(search: Search, count: int) -> list[Assignments]:
         random_state=search.seed_at(len(search.tried)),
     )
     sign = -1.0 if search.maximizes else 1.0
-    known = [sign * one.value for one in search.tried if one.value is not None]
+    known = [sign * point.value for point in search.tried if point.value is not None]
     if known:
-        # What runs is taken for middling, and what failed for the worst: neither is tried again.
+        # Running points count as average and failed ones as worst, so neither is tried again.
         guessed = {"running": sum(known) / len(known), "failed": max(known)}
-        read = [(space.read(one.assignments), one) for one in search.tried]
-        told = [
-            (list(at.values()), guessed[one.state] if one.value is None else sign * one.value)
-            for at, one in read
+        tried = [(space.read(point.assignments), point) for point in search.tried]
+        observed = [
+            (list(at.values()), guessed[point.state] if point.value is None else sign * point.value)
+            for at, point in tried
             if at is not None
         ]
-        if told:
-            optimizer.tell(*(list(column) for column in zip(*told, strict=True)))
-    names = [one.name for one in space.dimensions]
+        if observed:
+            optimizer.tell(*(list(column) for column in zip(*observed, strict=True)))
+    names = [dimension.name for dimension in space.dimensions]
     drawn = optimizer.ask(n_points=count)
-    return [space.point(dict(zip(names, one, strict=True))) for one in drawn]
+    return [space.point(dict(zip(names, values, strict=True))) for values in drawn]
 
 
-def _dimension(skopt: Any, one: Dimension) -> Any:
-    if one.listed:
-        return skopt.space.Categorical(one.listed, name=one.name)
-    number = int if one.kind == "int" else float
-    low, high = number(one.low), number(one.high)
+def _dimension(skopt: Any, dimension: Dimension) -> Any:
+    if dimension.listed:
+        return skopt.space.Categorical(dimension.listed, name=dimension.name)
+    number = int if dimension.kind == "int" else float
+    low, high = number(dimension.low), number(dimension.high)
     if low == high:
-        return skopt.space.Categorical([low], name=one.name)
-    made = skopt.space.Integer if one.kind == "int" else skopt.space.Real
-    return made(low, high, prior="log-uniform" if one.logarithmic else "uniform", name=one.name)
+        return skopt.space.Categorical([low], name=dimension.name)
+    kind_of = skopt.space.Integer if dimension.kind == "int" else skopt.space.Real
+    return kind_of(
+        low, high, prior="log-uniform" if dimension.logarithmic else "uniform", name=dimension.name
+    )
 
 
 ALGORITHMS: dict[str, Callable[[Search, int], list[Assignments]]] = {
@@ -234,4 +243,4 @@ ALGORITHMS: dict[str, Callable[[Search, int], list[Assignments]]] = {
     "multivariate-tpe": _optuna(partial(_tpe, multivariate=True)),
     "bayesianoptimization": _bayesian,
 }
-"""By the names that Katib gives them."""
+"""The algorithms by Katib's names."""

@@ -1,4 +1,4 @@
-"""The way from the API server to pods and nodes, so that webhooks may be served by pods.
+"""A proxy from the API server to pods and nodes, so that pods can serve webhooks.
 
 Pods in namespaces of their own have a network that the API server is not in. It asks a proxy of
 ours for every connection into its cluster (its egress selector): CONNECT of HTTP/1.1, on loopback.
@@ -23,14 +23,14 @@ with socket.socket(fileno=int(sys.argv[3])) as here:
 
 
 class Egress:
-    """A proxy that leads to addresses of pods, and to ports of this machine's loopback."""
+    """A proxy to the addresses of pods, and to ports of this machine's loopback."""
 
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
         self._server: asyncio.Server | None = None
 
     async def open(self, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """Listen on loopback, with TLS as the API server wants it.
+        """Listen on loopback, with TLS for the API server.
 
         Raises:
             OSError: nothing can listen there.
@@ -49,8 +49,8 @@ class Egress:
             there = await self._reached(*_target(head))
         except (OSError, ValueError, SandboxError, EOFError, asyncio.LimitOverrunError) as error:
             with contextlib.suppress(OSError):
-                said = " ".join(str(error).split())
-                writer.write(f"HTTP/1.1 502 Bad Gateway\r\nReason: {said}\r\n\r\n".encode())
+                reason = " ".join(str(error).split())
+                writer.write(f"HTTP/1.1 502 Bad Gateway\r\nReason: {reason}\r\n\r\n".encode())
                 await writer.drain()
             writer.close()
             return
@@ -73,7 +73,7 @@ class Egress:
 
 
 def _target(head: bytes) -> tuple[str, int]:
-    """Return whom a request asks to be connected with.
+    """Return the host and port that a request names.
 
     Raises:
         ValueError: it is no CONNECT.

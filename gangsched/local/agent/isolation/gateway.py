@@ -1,4 +1,4 @@
-"""The API server as pods reach it: kubernetes.default.svc, from inside their network.
+"""Makes the API server reachable from the pods' network: kubernetes.default.svc.
 
 The API server listens on the machine's loopback, which pods in namespaces of their own do not
 have. A socket that was opened in their network, and is served from here, leads there.
@@ -26,7 +26,7 @@ with socket.socket(fileno=int(sys.argv[3])) as there:
 
 
 class Gateway:
-    """Where pods find the API server: variables for their environment, a line for /etc/hosts."""
+    """The API server for pods: variables for their environment, a line for /etc/hosts."""
 
     def __init__(self, sandboxes: Sandboxes, server: str) -> None:
         parts = urlsplit(server)
@@ -52,7 +52,7 @@ class Gateway:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return what clients in a cluster look for."""
+        """Return the variables that clients in a cluster read."""
         inside = self._server is not None
         return {
             "KUBERNETES_SERVICE_HOST": NAME if inside else self._host,
@@ -75,12 +75,12 @@ class Gateway:
 
 
 async def joined(
-    one: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+    client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
     other: tuple[asyncio.StreamReader, asyncio.StreamWriter],
 ) -> None:
-    """Pass on what two ends say to each other, until both have ended."""
-    await asyncio.gather(_pump(one[0], other[1]), _pump(other[0], one[1]))
-    for _, writer in (one, other):
+    """Copy bytes between two connections in both directions until both have ended."""
+    await asyncio.gather(_pump(client[0], other[1]), _pump(other[0], client[1]))
+    for _, writer in (client, other):
         with contextlib.suppress(OSError):
             writer.close()
 
@@ -112,9 +112,9 @@ def opened(sandboxes: Namespaces, script: str, *arguments: str) -> int:
         SandboxError: the script failed.
 
     """
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        number = theirs.fileno()
+    own, inside = socket.socketpair()
+    with own, inside:
+        number = inside.fileno()
         done = subprocess.run(
             [*sandboxes.enter_network(), sys.executable, "-c", script, *arguments, str(number)],
             pass_fds=[number],
@@ -123,7 +123,7 @@ def opened(sandboxes: Namespaces, script: str, *arguments: str) -> int:
             check=False,
         )
         if done.returncode:
-            said = done.stderr.strip().rsplit("\n", 1)[-1]
-            raise SandboxError(f"no socket in the pods' network: {said}")
-        _, descriptors, _, _ = socket.recv_fds(ours, 1, 1)
+            last_line = done.stderr.strip().rsplit("\n", 1)[-1]
+            raise SandboxError(f"no socket in the pods' network: {last_line}")
+        _, descriptors, _, _ = socket.recv_fds(own, 1, 1)
     return descriptors[0]

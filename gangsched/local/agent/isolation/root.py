@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 from gangsched.local.agent.images import Image
 
 _LINKS = 40
-"""How many links the kernel follows in one path."""
+"""Largest number of links that the kernel follows in one path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +46,18 @@ def root_script(root: Path, name: str, mounts: list[Mount], image: Image | None 
     for folder, most_bytes in sorted({(m.memory, m.most_bytes) for m in mounts if m.memory}):
         size = f",size={most_bytes}" if most_bytes else ""
         lines.append(f"mount -t tmpfs -o mode=1777{size} tmpfs {shlex.quote(str(folder))}")
-    for one in sorted(mounts, key=lambda m: m.target):
+    for mount in sorted(mounts, key=lambda m: m.target):
         # A link such as /var/run -> /run would lead out of the new root: follow it here.
-        real = os.path.realpath(one.target) if image is None else within(image.root, one.target)
-        source, place = shlex.quote(str(one.source)), f"{target}{shlex.quote(real)}"
-        if one.memory:
+        real = os.path.realpath(mount.target) if image is None else within(image.root, mount.target)
+        source, place = shlex.quote(str(mount.source)), f"{target}{shlex.quote(real)}"
+        if mount.memory:
             lines.append(f"mkdir -p {source}")
-        if one.source.is_file():
+        if mount.source.is_file():
             lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
         else:
             lines.append(f"mkdir -p {place}")
         lines.append(f"mount --bind {source} {place}")
-        if one.read_only:
+        if mount.read_only:
             lines.append(f"mount -o remount,bind,ro {place}")
     if image is not None and image.read_only:
         lines.append(f"mount -o remount,bind,ro {target}")
@@ -101,29 +101,29 @@ def _of_image(image: Image, base: str, target: str) -> list[str]:
 
 
 def within(root: Path, target: str) -> str:
-    """Return where a path leads by an image's own links, without leaving its root."""
-    ahead, found, links = list(PurePosixPath(target).parts[:0:-1]), PurePosixPath("/"), 0
+    """Return the target of a path by an image's own links, without leaving its root."""
+    ahead, resolved, links = list(PurePosixPath(target).parts[:0:-1]), PurePosixPath("/"), 0
     while ahead:
         part = ahead.pop()
-        path = root / (found / part).relative_to("/")
+        path = root / (resolved / part).relative_to("/")
         if part == "..":
-            found = found.parent
+            resolved = resolved.parent
         elif path.is_symlink() and links < _LINKS:
             links += 1
             link = PurePosixPath(path.readlink())
-            found = PurePosixPath("/") if link.is_absolute() else found
+            resolved = PurePosixPath("/") if link.is_absolute() else resolved
             ahead += [name for name in reversed(link.parts) if name != "/"]
         else:
-            found /= part
-    return str(found)
+            resolved /= part
+    return str(resolved)
 
 
 def _host_mounts() -> list[str]:
     """Return mounted file systems that an overlay of / does not show."""
-    found = []
+    targets = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, target, kind = line.split()[:3]
         real = kind in ("ext4", "xfs", "btrfs", "overlay", "virtiofs", "9p", "nfs", "nfs4", "zfs")
         if real and target != "/" and Path(target).is_dir():
-            found.append(target)
-    return sorted(found)
+            targets.append(target)
+    return sorted(targets)

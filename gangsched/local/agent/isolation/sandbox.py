@@ -32,16 +32,16 @@ _NETWORK = "10.88"
 _ADDRESSES = ("MASTER_ADDR", "PET_MASTER_ADDR")
 _PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 _MADE_WITHIN_S = 120.0
-"""How long namespaces may take: what cannot be made says so at once, so only busy cores need it."""
+"""How long creating namespaces may take: errors come at once, only busy cores need the time."""
 
 
 class SandboxError(Exception):
-    """A namespace or mount could not be made; the message ends with the tool's own words."""
+    """A namespace or mount could not be created; the message ends with the tool's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """Where a pod is to live: its host name, files, address, job, and the image it runs."""
+    """The settings of a pod's sandbox: host name, files, address, job, and image."""
 
     name: str
     folder: Path
@@ -52,7 +52,7 @@ class PodPlace:
 
 
 class Pod(Protocol):
-    """The place where one pod's containers run; `owner` is whom its logs belong to."""
+    """The sandbox in which one pod's containers run; `owner` is the owner of its logs."""
 
     ip: str
     owner: tuple[int, int] | None
@@ -67,12 +67,12 @@ class Pod(Protocol):
 
 
 class Sandboxes(Protocol):
-    """A way of isolating."""
+    """A kind of isolation."""
 
     mode: Mode
 
     async def make(self, pod: PodPlace, mounts: list[Mount]) -> Pod:
-        """Make the place for one pod."""
+        """Create the sandbox of one pod."""
 
     def address(self) -> str:
         """Return an address for a new pod."""
@@ -85,10 +85,10 @@ class Sandboxes(Protocol):
 
 
 def choose(wanted: str, folder: Path) -> Sandboxes:
-    """Return the strongest isolation that works, or the one asked for.
+    """Return the requested isolation, by default the strongest that works.
 
     Raises:
-        SandboxError: the one asked for does not work here.
+        SandboxError: the requested isolation does not work here.
 
     """
     problems = []
@@ -109,7 +109,7 @@ def choose(wanted: str, folder: Path) -> Sandboxes:
 
 
 class Namespaces:
-    """Pods in namespaces, joined by a bridge inside a network namespace of our own."""
+    """Pods in namespaces, joined by a bridge in a separate network namespace."""
 
     def __init__(self, mode: Mode, folder: Path) -> None:
         missing = [tool for tool in _TOOLS if not shutil.which(tool)]
@@ -133,7 +133,7 @@ class Namespaces:
             raise
 
     def _probe(self) -> None:
-        """Make the bridge, and try to build the root every pod will need."""
+        """Create the bridge, and try to build the root that every pod needs."""
         self._inside(
             self._pid,
             "ip link set lo up && ip link add br0 type bridge && "
@@ -163,7 +163,7 @@ class Namespaces:
         return f"{_NETWORK}.{self._next // 256}.{self._next % 256}"
 
     async def make(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
-        """Make namespaces, network and root for one pod."""
+        """Create namespaces, network and root for one pod."""
         making = asyncio.ensure_future(asyncio.to_thread(self._made, pod, mounts))
         try:
             return await asyncio.shield(making)
@@ -248,7 +248,7 @@ class Namespaces:
         return ["nsenter", "--target", str(pid), *own, "--net", "--mount", *inner]
 
     def enter_network(self) -> list[str]:
-        """Return what runs a program in the network of pods that share their node's."""
+        """Return the command prefix of the network of pods with hostNetwork."""
         return self._enter(self._pid, pid_namespace=False)
 
     def _inside(self, pid: int, script: str) -> None:
@@ -288,7 +288,7 @@ class NamespacedPod:
 
 
 def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:
-    """Close what was made for a pod that is gone by now."""
+    """Close the sandbox of a pod that was deleted meanwhile."""
     if not making.cancelled() and making.exception() is None:
         making.result().close()
 
@@ -298,8 +298,8 @@ def _child(process: "subprocess.Popen[bytes]") -> int:
     deadline_s = time.monotonic() + _MADE_WITHIN_S
     while time.monotonic() < deadline_s:
         if process.poll() is not None:
-            said = process.stderr.read().decode().strip() if process.stderr else ""
-            raise SandboxError(said or f"exit code {process.returncode}")
+            errors = process.stderr.read().decode().strip() if process.stderr else ""
+            raise SandboxError(errors or f"exit code {process.returncode}")
         with contextlib.suppress(psutil.NoSuchProcess):  # it ended in this very moment
             for child in psutil.Process(process.pid).children(recursive=True):
                 if child.name() == "sleep":
@@ -329,13 +329,13 @@ class Shared:
         return "127.0.0.1"
 
     async def make(self, pod: PodPlace, mounts: list[Mount]) -> "SharedPod":
-        """Nothing to make but the job's port."""
+        """Create a sandbox; only the job's port is reserved."""
         if pod.job not in self._ports:
             (self._ports[pod.job],) = free_ports(1)
         return SharedPod(pod.folder, pod.hosts, mounts, self._ports[pod.job])
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Do nothing: there are no namespaces."""
 
 
 @dataclass(slots=True)
@@ -376,4 +376,4 @@ class SharedPod:
         return text
 
     def close(self) -> None:
-        """Processes are ended one by one by their worker."""
+        """Do nothing: the worker ends each process."""

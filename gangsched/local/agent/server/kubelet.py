@@ -24,7 +24,7 @@ class Kubelet:
         self._find = find
 
     async def serve(self, port: int, tls: ssl.SSLContext) -> None:
-        """Listen on loopback, as `tls` says."""
+        """Listen on loopback with TLS."""
         app = web.Application()
         app.add_routes(
             [
@@ -97,7 +97,7 @@ async def _healthy(_: web.Request) -> web.Response:
 
 
 def _tail_offset(path: Path, lines: int) -> int:
-    """Return where the last `lines` lines begin (all of the file for a negative number)."""
+    """Return the offset of the last `lines` lines (of the whole file for a negative number)."""
     if lines < 0:
         return 0
     data = path.read_bytes()

@@ -49,16 +49,16 @@ DICTIONARY = (
     + b"".join(_text(word) for word in ("set-cookie", "keep-alive", "origin"))
     + _REST.encode()
 )
-"""What both sides prime the compression of headers with (section 2.6.10.1)."""
+"""Dictionary for the compression of headers, on both sides (section 2.6.10.1)."""
 
 
 class SpdyError(Exception):
-    """The other side sent what the protocol does not allow."""
+    """The other side violated the protocol."""
 
 
 @dataclass(slots=True)
 class Stream:
-    """One stream the other side opened; `None` in `incoming` is its end."""
+    """One stream of the other side; `None` in `incoming` is its end."""
 
     id: int
     headers: dict[str, str]
@@ -73,7 +73,7 @@ class Stream:
             self._send(_HEAD.pack(self.id, len(part)) + part)
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Send the end of the stream."""
         if not self._closed:
             self._closed = True
             self._send(_HEAD.pack(self.id, _FIN << 24))
@@ -92,7 +92,7 @@ class Connection:
         self.lost = asyncio.Event()
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Take bytes of the connection; the answer is the one aiohttp expects of a parser."""
+        """Read bytes of the connection; the return value is that of an aiohttp parser."""
         self._pending += data
         try:
             while len(self._pending) >= _HEAD.size:
@@ -112,7 +112,7 @@ class Connection:
         return False, b""
 
     def feed_eof(self) -> None:
-        """Take note that the connection is lost: so is every stream."""
+        """End every stream, because the connection is lost."""
         self.lost.set()
         for stream in self._streams.values():
             stream.incoming.put_nowait(None)
@@ -145,7 +145,7 @@ class Connection:
             self.feed_eof()
 
     def _reply(self, number: int) -> None:
-        """Accept a stream, with no headers of ours."""
+        """Accept a stream, without headers."""
         none = self._deflate.compress(struct.pack(">I", 0))
         none += self._deflate.flush(zlib.Z_SYNC_FLUSH)
         self._send(_frame(_SYN_REPLY, struct.pack(">I", number) + none))
@@ -153,7 +153,7 @@ class Connection:
     def _headers(self, block: bytes) -> dict[str, str]:
         text = self._inflate.decompress(block, _LARGEST_BLOCK)
         (count,) = struct.unpack_from(">I", text)
-        found, place = {}, 4
+        headers, place = {}, 4
         for _ in range(count):
             pair = []
             for _ in range(2):
@@ -162,8 +162,8 @@ class Connection:
                     raise SpdyError("a header is longer than its block")
                 pair.append(text[place + 4 : place + 4 + length].decode())
                 place += 4 + length
-            found[pair[0].lower()] = pair[1]
-        return found
+            headers[pair[0].lower()] = pair[1]
+        return headers
 
 
 def _frame(kind: int, body: bytes) -> bytes:

@@ -41,7 +41,7 @@ while data := there.recv(65536):
 
 
 async def execute(request: web.Request, worker: Worker | None) -> web.StreamResponse:
-    """Run a command in a container, with its standard streams those of the request."""
+    """Run a command in a container, connected to the streams of the request."""
     container = request.match_info["container"]
     if worker is None or not worker.running(container):
         return web.Response(status=404, text=f"container {container!r} does not run")
@@ -74,7 +74,7 @@ async def execute(request: web.Request, worker: Worker | None) -> web.StreamResp
 
 
 async def forward(request: web.Request, worker: Worker | None) -> web.StreamResponse:
-    """Join ports of a pod with streams, until the client leaves."""
+    """Connect ports of a pod with streams, until the client leaves."""
     if worker is None or worker.ended():
         return web.Response(status=404, text="the pod does not run")
     errors: dict[str, Stream] = {}
@@ -86,12 +86,12 @@ async def forward(request: web.Request, worker: Worker | None) -> web.StreamResp
         line = worker.entering(None, ["python3", "-c", _BRIDGE, port])
         process = await _start(line, stdin=asyncio.subprocess.PIPE)
         sending = asyncio.create_task(_feed(stream, process))
-        said = asyncio.create_task(process.stderr.read() if process.stderr else _nothing())
+        stderr = asyncio.create_task(process.stderr.read() if process.stderr else _nothing())
         await _pump(process.stdout, stream)
         sending.cancel()
         _kill(process)
         if await process.wait() > 0:
-            last = (await said).decode(errors="replace").strip().rsplit("\n", 1)[-1]
+            last = (await stderr).decode(errors="replace").strip().rsplit("\n", 1)[-1]
             error.write(f"port {port} of the pod: {last}".encode())
         error.close()
         stream.close()
@@ -118,9 +118,9 @@ async def _upgraded(
     opened: Callable[[Stream], None],
     serve: Callable[[Connection], Awaitable[None]],
 ) -> web.StreamResponse:
-    """Make the request's connection one of SPDY, and serve it."""
+    """Upgrade the request's connection to SPDY, and serve it."""
     offered = [v.strip() for v in ",".join(request.headers.getall(_VERSION, [])).split(",")]
-    version = next((one for one in versions if one in offered), None)
+    version = next((version for version in versions if version in offered), None)
     if request.headers.get("Upgrade") != PROTOCOL or version is None:
         allowed = f"{PROTOCOL} with {_VERSION} {' or '.join(versions)}"
         return web.Response(status=400, text=f"streams need an upgrade to {allowed}")
@@ -173,33 +173,33 @@ async def _piped(line: Line, streams: Mapping[str, Stream], connection: Connecti
 
 async def _on_terminal(line: Line, streams: Mapping[str, Stream], connection: Connection) -> int:
     """Run a command on a terminal of its own; return its exit code."""
-    ours, theirs = os.openpty()
+    own, child = os.openpty()
     command, variables, folder = line
     process = await asyncio.create_subprocess_exec(
         "setsid",
         "--ctty",
         "--wait",
         *command,
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
+        stdin=child,
+        stdout=child,
+        stderr=child,
         env={"TERM": "xterm", **variables},
         cwd=folder,  # type: ignore[arg-type]
         start_new_session=True,
     )
-    os.close(theirs)
+    os.close(child)
     tasks = [asyncio.create_task(_kill_when_lost(process, connection))]
     if "stdin" in streams:
-        tasks.append(asyncio.create_task(_type(streams["stdin"], ours)))
+        tasks.append(asyncio.create_task(_type(streams["stdin"], own)))
     if "resize" in streams:
-        tasks.append(asyncio.create_task(_resize(streams["resize"], ours)))
+        tasks.append(asyncio.create_task(_resize(streams["resize"], own)))
     with contextlib.suppress(OSError):  # the terminal is gone with its last process
-        while data := await asyncio.to_thread(os.read, ours, _CHUNK):
+        while data := await asyncio.to_thread(os.read, own, _CHUNK):
             streams["stdout"].write(data)
     code = await process.wait()
     for task in tasks:
         task.cancel()
-    os.close(ours)
+    os.close(own)
     return code
 
 
@@ -238,7 +238,7 @@ async def _nothing() -> bytes:
 
 
 async def _kill_when_lost(process: asyncio.subprocess.Process, connection: Connection) -> None:
-    """Nobody reads on: end the command, as the kubelet does."""
+    """End the command after the client has left, like the kubelet."""
     await connection.lost.wait()
     _kill(process)
 
@@ -249,7 +249,7 @@ def _kill(process: asyncio.subprocess.Process) -> None:
 
 
 def _verdict(code: int) -> bytes:
-    """Return how a command ended, as version 4 of the protocol says it."""
+    """Return the end of a command in the form of version 4 of the protocol."""
     if code == 0:
         return json.dumps({"metadata": {}, "status": "Success"}).encode()
     if code < 0:
