@@ -27,7 +27,7 @@ from gangsched.core.engine.revalidation import still_fits, without_victims
 from gangsched.core.engine.settings import Settings
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.core.model.queues import Booking, Queue, QuotaKey
+from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Topology
 from gangsched.core.planning.planner import Plan, Planned
@@ -271,7 +271,7 @@ class Engine:
         return self.parts.declarations.queues
 
     @property
-    def bookings(self) -> dict[str, Booking]:
+    def bookings(self) -> dict[str, AdvanceReservation]:
         """Advance reservations as they are declared."""
         return self.parts.declarations.bookings
 

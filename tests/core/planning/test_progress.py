@@ -9,7 +9,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import BookingSeen, GangSeen, NodeSeen, PlanFailed
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import Booking
+from gangsched.core.model.queues import AdvanceReservation
 from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
@@ -110,7 +110,7 @@ def test_a_gang_whose_room_cannot_be_counted_is_named_by_the_plan(in_line, monke
     engine = two_gangs()
     if in_line:
         engine.snapshot(0.5)
-        engine.observe(BookingSeen(Booking("b", 900.0, 999.0)), 0.5)
+        engine.observe(BookingSeen(AdvanceReservation("b", 900.0, 999.0)), 0.5)
     count = Cluster.capacity
 
     def fails(cluster, needs):

@@ -12,7 +12,7 @@ from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.gangs import NOBODY, Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.placement import Repartition
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.queues import DEFAULT_QUEUE, QuotaKey
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
@@ -106,7 +106,7 @@ class GangRecord:
         self.account = gang.account
         self.bump()
         self.given_up = ""
-        wanted: dict[PodName, tuple[str, PodNeeds]] = {}
+        wanted: dict[PodName, tuple[str, PodRequirements]] = {}
         for role in gang.roles:
             template = self._templates.of(role)
             if template is not None and not role.late:

@@ -7,7 +7,7 @@ from math import inf
 from gangsched.core.engine.gangs.gang import GangRecord
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.limits import Limits
-from gangsched.core.model.constraints import Constraints, Near
+from gangsched.core.model.constraints import Constraints, TopologyRequest
 from gangsched.core.model.gangs import Gang, Member, PendingGang, PlacedMember
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.queues import Queue
@@ -206,15 +206,17 @@ class GangState(GangRecord):
 
         return {m.name: rank for rank, m in enumerate(sorted(self.members.values(), key=key))}
 
-    def _constraints(self) -> tuple[Constraints, tuple[tuple[str, Near], ...]]:
+    def _constraints(self) -> tuple[Constraints, tuple[tuple[str, TopologyRequest], ...]]:
         """Return what the declaration asks of the topology, or else what the pods ask."""
         assert self.spec is not None, "only declared gangs are planned"  # noqa: S101
-        near_role = {role.name: role.near for role in self.spec.roles if role.near != Near()}
+        near_role = {
+            role.name: role.near for role in self.spec.roles if role.near != TopologyRequest()
+        }
         constraints = self.spec.constraints
         for role, asked in self.pod_constraints.items():
-            if role and asked.near != Near():
+            if role and asked.near != TopologyRequest():
                 near_role.setdefault(role, asked.near)
-                asked = replace(asked, near=Near())  # noqa: PLW2901 -- the rest is the gang's
+                asked = replace(asked, near=TopologyRequest())  # noqa: PLW2901 -- the rest is the gang's
             if constraints == Constraints():
                 constraints = asked
         return constraints, tuple(near_role.items())

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from gangsched.core.engine.gangs.pod_templates import with_amounts
 from gangsched.core.model.ids import NodeName, PodName, PodUid
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 
 
 class State(StrEnum):
@@ -46,7 +46,7 @@ class MemberState:
 
     name: PodName
     role: str
-    needs: PodNeeds
+    needs: PodRequirements
     pod: PodUid | None = None
     node: NodeName | None = None
     stage: Stage | None = None
@@ -56,8 +56,8 @@ class MemberState:
     terminating: bool = False
     evicted: bool = False
     stopped: PodUid | None = None
-    template: PodNeeds | None = None
-    asks: PodNeeds | None = None
+    template: PodRequirements | None = None
+    asks: PodRequirements | None = None
     started: bool = False
     rank: int | None = None
     devices: tuple[int, ...] = ()
