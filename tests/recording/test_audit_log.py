@@ -17,7 +17,7 @@ from gangsched.core.facts import (
 )
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.core.model.queues import Booking, Queue, Quota
+from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.orders import Drain, DrainReason, Evict, Preempt, Release
 from gangsched.core.quota.ledger import Ledger
 from gangsched.recording.audit_log import AuditLog

@@ -1,11 +1,11 @@
-"""Ways a gang could ask for less, each as a changed gang and as words for its user."""
+"""Ways for a gang to request less, each as a changed gang and as text for its user."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from gangsched.core.bounds import CHANGES_TRIED
-from gangsched.core.model.constraints import Constraints, Near
+from gangsched.core.model.constraints import Constraints, TopologyRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.refusal import plural
 from gangsched.core.placement.constraints import ResolvedConstraints
@@ -15,7 +15,7 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 class Relaxation:
     """One constraint loosened by one step.
 
-    `kind` and `message` become a Remedy; `binding` says what binds when this alone helps.
+    `kind` and `message` become a Remedy; `binding` describes the constraint for a refusal.
     """
 
     kind: str
@@ -25,18 +25,18 @@ class Relaxation:
 
 
 def relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
-    """Yield single loosenings, the least drastic of each constraint first."""
+    """Yield relaxations of one constraint each, the smallest change first."""
     yield from islice(_relaxations(waiting, scope), CHANGES_TRIED.most)
 
 
 def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     asked = waiting.constraints
-    if len(asked.gpu_kinds) > 0:
+    if len(asked.gpu_types) > 0:
         yield Relaxation(
             "gpu-kind",
-            "any kind of GPU",
-            f"on GPUs of kind {' or '.join(asked.gpu_kinds)}",
-            _with(waiting, replace(asked, gpu_kinds=())),
+            "any GPU type",
+            f"on GPUs of type {' or '.join(asked.gpu_types)}",
+            _with(waiting, replace(asked, gpu_types=())),
         )
     if asked.exclusive is not None:
         level = _name(scope, scope.exclusive)
@@ -52,8 +52,8 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
         rest = tuple(other for other in asked.spread if other != one)
         yield Relaxation(
             "spread",
-            f"more than {plural(one.most, 'pod')} in one {one.level}",
-            f"with at most {plural(one.most, 'pod')} in one {one.level}",
+            f"more than {plural(one.pods_max, 'pod')} in one {one.level}",
+            f"with at most {plural(one.pods_max, 'pod')} in one {one.level}",
             _with(waiting, replace(asked, spread=rest)),
         )
     if asked.avoid or waiting.avoid:
@@ -118,7 +118,7 @@ def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxa
 
 
 def without_constraints(waiting: PendingGang) -> PendingGang:
-    """Return the gang asking for nothing but room."""
+    """Return the gang without constraints: it requests capacity alone."""
     return replace(waiting, constraints=Constraints(), near_role=(), avoid=(), most_per_node=None)
 
 
@@ -137,6 +137,6 @@ def _with(waiting: PendingGang, constraints: Constraints) -> PendingGang:
     return replace(waiting, constraints=constraints)
 
 
-def _with_role(waiting: PendingGang, role: str, near: Near) -> PendingGang:
+def _with_role(waiting: PendingGang, role: str, near: TopologyRequest) -> PendingGang:
     changed = tuple((name, near if name == role else old) for name, old in waiting.near_role)
     return replace(waiting, near_role=changed)
