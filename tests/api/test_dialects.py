@@ -158,7 +158,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_makes_no_sense_is_told_in_one_sentence(case):
+def test_a_contradiction_is_one_sentence(case):
     annotations, sentence = WRONG[case]
     with pytest.raises(dialects.DialectError) as error:
         dialects.from_annotations(annotations, "Job a/b")

@@ -18,7 +18,7 @@ def test_every_key_in_the_sources_is_known():
     assert {f"gangsched.io/{key}" for key in found - NO_KEYS} - {"gangsched.io/v"} <= keys.KNOWN
 
 
-def test_what_is_known_and_what_is_others_is_not_told():
+def test_known_keys_and_keys_of_others_are_not_reported():
     known = dict.fromkeys(keys.KNOWN, "x")
     others = {"app": "x", "kueue.x-k8s.io/quue": "x", "topology.gangsched.io/rack": "r"}
     assert keys.unknown(known, others, None) == ""

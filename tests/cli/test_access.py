@@ -43,7 +43,7 @@ def file(tmp_path):
     return written(tmp_path, "config", ("here", "vision"), ("there", None))
 
 
-def test_the_context_says_whom_to_call_and_which_namespace_is_meant(file):
+def test_the_context_has_server_and_namespace(file):
     assert Access(file).credentials().host == "http://here.test"
     assert Access(file).namespace() == "vision"
     assert Access(file, "there").credentials().host == "http://there.test"

@@ -50,7 +50,7 @@ def run(engine, name, place, wants=None):
     engine.observe(fact, 0.0)
 
 
-def test_a_rack_that_is_free_is_told():
+def test_a_free_rack_is_reported():
     engine = racks()
     run(engine, "there", "n0")
     mover = Defragmenter(engine.view.snapshot_cluster(), POLICIES.placer, 100.0)
@@ -62,7 +62,7 @@ def test_a_rack_that_is_free_is_told():
     assert moves_data(found)["possible"]
 
 
-def test_a_rack_with_pods_of_nobody_is_not_free():
+def test_a_rack_with_pods_of_no_gang_is_not_free():
     engine = racks()
     run(engine, "there", "n0", needs(1))
     engine.observe(pod("own", None, needs(1), node=NodeName("n2")), 0.0)
@@ -72,7 +72,7 @@ def test_a_rack_with_pods_of_nobody_is_not_free():
     assert (found.domain, len(found.moves)) == ("rack-0", 1)
 
 
-def test_without_a_topology_it_is_told_what_to_do():
+def test_without_a_topology_the_answer_says_what_to_do():
     with pytest.raises(ConfigError) as error:
         _level(racks(declared=False), DefragRequest(level="rack"))
     assert str(error.value) == (
@@ -94,7 +94,7 @@ def test_moving_does_not_help_against_a_quota():
     )
 
 
-def test_a_gang_that_lacks_room_is_looked_at_and_one_that_has_it_is_told_so():
+def test_only_a_gang_without_capacity_is_examined():
     engine = racks()
     run(engine, "there", "n0")
     engine.observe(GangSeen(templated("g", 4, needs(8))), 0.0)
@@ -165,7 +165,7 @@ def explained(name: str) -> str:
     return console.file.getvalue()
 
 
-def test_a_start_says_whose_end_it_relies_on():
+def test_a_start_names_the_gang_that_it_waits_for():
     said = " ".join(explained("ns/wide").split())
     assert "expected to end 1970-01-01 00:15:" in said
     assert "in eight of ten forecasts from 1970-01-01 00:0" in said

@@ -80,7 +80,7 @@ STANDINGS = {
 
 
 @pytest.mark.parametrize("case", STANDINGS)
-async def test_a_lease_says_who_leads(case):
+async def test_a_lease_names_the_leader(case):
     leases, level, said = STANDINGS[case]
     found = await leader.leader_state(Api(leases), LEASE)
     assert (found.level, found.message) == (level, said)
@@ -124,7 +124,7 @@ async def test_the_doctor_names_programs_of_a_local_plane_that_ended():
     assert found[1].message == "kwok, agent of local control plane 'mine' ended"
 
 
-async def test_who_asks_is_told_once_that_nobody_leads(caplog):
+async def test_commands_warn_once_without_a_leader(caplog):
     api = Api({HOME: lease(renewed=OLD)})
     await leader.warn_without_leader(api, LEASE)
     await leader.warn_without_leader(api, LEASE)
@@ -163,7 +163,7 @@ async def no_date() -> str:
     return ""
 
 
-async def test_a_lease_elsewhere_that_nobody_holds_is_none(caplog):
+async def test_an_unheld_lease_elsewhere_does_not_count(caplog):
     await leader.warn_without_leader(Api({"team": lease(renewed=OLD)}), LEASE)
     assert f"note: perhaps no gang starts now: there is no Lease {LEASE}" in caplog.text
 

@@ -121,7 +121,7 @@ def test_names_in_what_is_wrong_are_hidden_too():
 # -- quotas that count for less -------------------------------------------------------------------
 
 
-def test_a_child_above_its_parent_is_told_everywhere():
+def test_a_child_above_its_parent_is_reported_everywhere():
     made = view(*RESEARCH)
     said = "spec.quotas[nvidia.com/gpu].nominal: 4000 counts as 48, because queue research"
     condition = quotas_effective(made.engine.view, "speech")
@@ -152,7 +152,7 @@ def test_a_child_above_its_parent_is_told_everywhere():
     assert "no gang is pending in queue speech" in one
 
 
-def test_a_name_that_no_node_has_is_told_and_taken_back():
+def test_a_name_without_nodes_is_reported_and_cleared():
     made = view(Queue("q", quotas=(Quota("gpu", 4), Quota(GPU, 4000, "B200"))))
     condition = quotas_effective(made.engine.view, "q")
     assert (condition.holds, condition.reason) == (False, "NoSuchNode")
@@ -165,7 +165,7 @@ def test_a_name_that_no_node_has_is_told_and_taken_back():
     assert quotas_effective(engine.view, "q").holds
 
 
-def test_of_many_sentences_some_are_told():
+def test_of_many_sentences_some_are_shown():
     quotas = tuple(Quota(f"example.com/{index}", 1) for index in range(9))
     condition = quotas_effective(view(Queue("q", quotas=quotas)).engine.view, "q")
     assert condition.message.endswith("; and 6 more.")
@@ -197,7 +197,7 @@ def test_a_gang_that_starts_only_then_says_so():
     ("now", "then", "said"),
     [("x", None, "later or never"), (None, None, "none seen")],
 )
-def test_every_change_is_said_in_words(now, then, said):
+def test_every_change_is_described(now, then, said):
     when = "2026-01-01T00:00:00Z"
     found = [{"gang": "ns/g", "queue": "q", "now": now and when, "then": then, "gained_s": None}]
     assert said in printed(lambda console: tables.show_what_if(found, console, 0.0), None)
@@ -242,7 +242,7 @@ def test_a_wrong_change_is_one_sentence(text, said):
 
 
 @pytest.mark.parametrize("terminal", [True, False])
-def test_a_terminal_is_told_what_the_columns_are(terminal):
+def test_a_terminal_shows_the_meaning_of_columns(terminal):
     text = printed(tables.show_queues, queries.queues(view()), terminal=terminal)
     assert ("LOAN: used beyond NOMINAL" in text) == terminal
 
@@ -250,7 +250,7 @@ def test_a_terminal_is_told_what_the_columns_are(terminal):
 # -- others' objects ------------------------------------------------------------------------------
 
 
-async def test_who_asks_is_not_told_of_others_wrong_objects(monkeypatch, scheduler, caplog):
+async def test_a_user_does_not_see_errors_of_others_objects(monkeypatch, scheduler, caplog):
     async def read(*_):
         declare(scheduler, weight="heavy")
         return scheduler

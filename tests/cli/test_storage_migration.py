@@ -28,7 +28,7 @@ class Api:
         return b"{}"
 
 
-async def test_each_kind_is_told_as_a_sentence_and_as_data():
+async def test_each_kind_is_reported_as_a_sentence_and_as_data():
     api = Api()
     told = {one.crd: one async for one in migrate(api)}
     moved = told.pop("podgroups.gangsched.io")

@@ -102,7 +102,7 @@ def test_only_ways_to_which_no_pod_can_be_added_are_kept():
     assert maximal(np.array([9, 14]), vectors, steps, 0) == []
 
 
-def test_a_gang_of_too_many_kinds_is_told_so_and_others_start():
+def test_a_gang_of_too_many_pod_classes_is_refused_and_others_start():
     engine = an_engine(node("n", cpu=10**6))
     engine.observe(f.GangSeen(gang("many", 65)), 0.0)
     for index in range(65):
@@ -118,7 +118,7 @@ def test_a_gang_of_too_many_kinds_is_told_so_and_others_start():
     )
 
 
-def test_a_gang_of_too_many_pods_is_told_so(monkeypatch):
+def test_a_gang_of_too_many_pods_is_refused(monkeypatch):
     monkeypatch.setattr(
         "gangsched.core.engine.gangs.incomplete.PODS_OF_GANG",
         bounds.PODS_OF_GANG._replace(most=2),

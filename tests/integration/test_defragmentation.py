@@ -63,7 +63,7 @@ def job(name: str, workers: int, gpus: int, annotations: dict[str, str], **spec)
     }
 
 
-def test_a_movable_gang_makes_room_and_runs_again(moving):
+def test_a_movable_gang_is_moved_and_runs_again(moving):
     space = moving.new_namespace()
     movable = {"gangsched.io/movable": "true"}
     moving.create_job(space, job("small", 1, 2, movable, affinity=likes("a0-0")))

@@ -108,7 +108,7 @@ def test_a_job_runs_through_what_was_deployed(deployed, home):
     deployed.wait(lambda: deployed.is_true(home, "j", "Succeeded"), "the job", WAIT_S)
 
 
-def test_a_pod_of_nobodys_controller_is_gated_and_bound(deployed, home):
+def test_a_pod_without_a_controller_is_gated_and_bound(deployed, home):
     deployed.pod(home, "alone", gpus=1, kind="process")
     deployed.wait_placed(home, "alone", 1, WAIT_S)
 

@@ -158,7 +158,7 @@ def test_a_leader_that_was_away_stops_by_itself(pair, home):
     assert not pair.overcommitted()
 
 
-def test_a_leader_that_is_told_to_stop_hands_over(pair, home):
+def test_a_leader_that_is_stopped_hands_over(pair, home):
     """Jobs in every state go on under the next one."""
     first = leader(pair)
     full(pair, home, "c")

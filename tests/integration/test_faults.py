@@ -134,7 +134,7 @@ def test_the_crd_refuses_what_makes_no_sense(cluster, namespace, case):
 
 
 @anyhow
-def test_a_quantity_nobody_can_read_is_told_on_the_object(cluster, namespace):
+def test_an_unreadable_quantity_is_reported_on_the_object(cluster, namespace):
     """The pod template of a role is opaque to the API server: we have to say it."""
     container = {"name": "c", "resources": {"requests": {"cpu": "lots"}}}
     roles = [{"name": "w", "count": 1, "template": {"spec": {"containers": [container]}}}]

@@ -63,7 +63,7 @@ def test_a_job_lives_and_succeeds(cluster, namespace, tmp_path, kind):
     assert table.split()[4] == "Succeeded"
 
 
-def test_paddles_rank_0_is_told_its_own_address(cluster, namespace):
+def test_paddles_rank_0_gets_its_own_address(cluster, namespace):
     cluster.create_job(namespace, job("PaddleJob", 'echo "<$PADDLE_MASTER>"'))
     cluster.wait(lambda: cluster.is_true(namespace, "j", "Succeeded", "PaddleJob"), "the job")
     log = cluster.core.read_namespaced_pod_log("j-worker-0", namespace)
@@ -99,7 +99,7 @@ def test_servers_that_outlive_a_failed_job_are_stopped_with_their_logs(
     cluster.wait_event(namespace, "StoppedPod", "j-ps-0", "j")
 
 
-def test_a_retired_kind_is_told_so(cluster, namespace):
+def test_a_retired_kind_is_reported(cluster, namespace):
     cluster.create_job(namespace, job("MXJob", "true", {"Worker": 1}))
     cluster.wait(lambda: cluster.is_true(namespace, "j", "Failed", "MXJob"), "the job to fail")
     condition = cluster.conditions(namespace, "j", "MXJob")["Failed"]

@@ -117,7 +117,7 @@ def figure(cluster, name: str) -> float:
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
 
-def test_somebody_gave_way_and_somebody_went_round(day):
+def test_a_gang_was_preempted_and_a_gang_backfilled(day):
     assert figure(day, "gangsched_backfilled_total") == 1
     assert figure(day, "gangsched_preemptions_total") == 1
     assert "gangsched_preemption_loops_total 0.0" in day.metrics()

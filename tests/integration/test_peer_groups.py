@@ -277,7 +277,7 @@ def replicated(name: str, count: int) -> dict:
     return {"name": name, "replicas": 1, "template": {"spec": job}}
 
 
-def test_jobs_that_wait_for_others_of_their_jobset_have_room_from_the_start(cluster, namespace):
+def test_waiting_jobs_of_a_jobset_have_capacity_from_the_start(cluster, namespace):
     body = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",
         "kind": "JobSet",

@@ -244,7 +244,7 @@ def test_the_grace_period_is_kept_then_ended(node, tmp_path):
 
 
 @pytest.mark.parametrize("node", ["none"], indirect=True)
-def test_what_happens_while_the_api_server_is_away_is_told_later(node, tmp_path):
+def test_changes_while_the_api_server_is_away_are_reported_later(node, tmp_path):
     wait = 'while [ ! -e "$0/told" ]; do sleep 0.1; done'
     # The kubelet makes $$ of $$$$, and so do we.
     run(node, "ends", f'echo $$$$ > "$0/pid"; {wait}; exit 3', folder=tmp_path)
@@ -295,7 +295,7 @@ def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):
     remove(node, "ordered", "never")
 
 
-def test_a_missing_config_map_is_told_and_then_found(node):
+def test_a_missing_config_map_is_reported_and_then_used(node):
     run(
         node,
         "waits",
@@ -317,7 +317,7 @@ def test_a_missing_config_map_is_told_and_then_found(node):
     remove(node, "waits")
 
 
-def test_a_volume_no_process_node_has_is_told(node):
+def test_an_unsupported_volume_is_reported(node):
     run(node, "odd", "true", volumes=[{"name": "n", "nfs": {"server": "x", "path": "/"}}])
     node.wait(
         lambda: any("no volume of kind nfs 'n'" in m for _, m in node.events("default")),

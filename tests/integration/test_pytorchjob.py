@@ -313,7 +313,7 @@ def _uid(cluster, namespace):
     return pods[0].metadata.uid if pods else None
 
 
-def test_crashes_are_told_and_limited(cluster, namespace):
+def test_crashes_are_reported_and_limited(cluster, namespace):
     """By two jobs at a time: the pauses between their tries take the longest."""
     crashes = {"workers": 0, "restart": "OnFailure", "command": shell("sleep 0.5; exit 9")}
     cluster.create_job(namespace, job("endless", **crashes))
@@ -536,7 +536,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_told_on_the_job(cluster, namespace, case):
+def test_bad_input_is_reported_on_the_job(cluster, namespace, case):
     spoil, message = BAD[case]
     body = job()
     spoil(body)

@@ -397,7 +397,7 @@ def test_a_priority_beyond_the_queues(cluster, namespace, queue):
         cluster.kubectl("delete", "priorityclass", "low-enough")
 
 
-def test_a_limit_goes_by_who_asked(cluster, namespace, queue):
+def test_a_limit_counts_by_user(cluster, namespace, queue):
     each = queue("each", userLimits={"nvidia.com/gpu": 8})
 
     def gang(name: str) -> None:
@@ -419,7 +419,7 @@ def is_protected(cluster, gang: str) -> bool:
     return any("disruption budgets protect" in line and gang in line for line in said)
 
 
-def test_whom_a_disruption_budget_protects_is_stopped_after_others(cluster, namespace):
+def test_gangs_with_a_disruption_budget_are_preempted_last(cluster, namespace):
     urgent = f"urgent-{namespace}"
     cluster.kubectl("create", "priorityclass", urgent, "--value=10")
     try:

@@ -165,7 +165,7 @@ def test_a_gang_that_needs_one_rack_waits_for_it_and_says_what_would_help(racks,
     assert {in_rack(node) for node in nodes.values()} == {"b1"}
 
 
-def test_a_job_says_it_in_the_words_of_kueue(racks, space):
+def test_a_job_has_the_condition_of_kueue(racks, space):
     template = worker(4, {"kueue.x-k8s.io/podset-required-topology": "example.com/block"})
     template["spec"]["containers"][0]["name"] = "pytorch"
     body = {
@@ -191,7 +191,7 @@ def test_pods_without_a_group_object_ask_by_annotation(racks, space):
     assert len({node[0] for node in nodes.values()}) == 1
 
 
-def test_wrong_requests_get_one_sentence_and_disturb_nobody(racks, space):
+def test_wrong_requests_get_one_sentence_and_disturb_no_other(racks, space):
     wrong = {
         "level": ({"topology": {"required": "planet"}}, {}, "'planet' is no level of topology"),
         "slice": (
@@ -326,7 +326,7 @@ def check_layout(racks, name) -> None:
     assert f"{written['config']}:" in found.data["config.yaml"]
 
 
-def test_an_unknown_mig_profile_is_told_at_once(racks, space):
+def test_an_unknown_mig_profile_is_reported_at_once(racks, space):
     template = worker(0, **{"nvidia.com/mig-1g.18gb": "1"})
     racks.group(space, "m", roles=[{"name": "w", "count": 1, "template": template}])
     text = message(racks, space, "m", "can be cut")

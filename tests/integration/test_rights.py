@@ -138,7 +138,7 @@ def test_every_right_is_used_or_explained():
     assert sorted(UNUSED.keys() - rights) == [], "explained, and not granted"
 
 
-def test_whoever_owns_something_may_be_looked_at():
+def test_owners_of_any_object_may_be_read():
     """When a part went, its owner may have gone unheard of: the controllers ask."""
     searches = (one.kind(Evaluators()) for one in (experiment, trial))
     trees = (jobset.kind(""), trainjob.kind(Runtimes()), *searches)

@@ -240,7 +240,7 @@ def test_suspended_by_its_user_and_resumed(cluster, namespace):
     assert ("Suspended", "False", "Resumed") in conditions(cluster, namespace)
 
 
-def test_overrides_of_2_1_are_stored_and_an_edit_that_does_nothing_is_told(cluster, namespace):
+def test_overrides_of_2_1_are_stored_and_ineffective_edits_reported(cluster, namespace):
     override = {
         "targetJobs": [{"name": "node"}],
         "metadata": {"labels": {"team": "x"}},

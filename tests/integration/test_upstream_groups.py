@@ -193,7 +193,7 @@ def test_each_group_of_a_leaderworkerset_starts_whole(plane, lws, home):
 
 
 @pytest.mark.parametrize("lws", ["no provider", "volcano"], indirect=True)
-def test_a_leader_whose_workers_come_once_it_is_ready_has_room_for_them(plane, lws, home):
+def test_a_leader_has_capacity_for_workers_that_come_once_it_is_ready(plane, lws, home):
     groups = Groups(plane, lws, home, "lws")
     groups.body["spec"] |= {"startupPolicy": "LeaderReady", "replicas": 2}
     one_after_another(groups)

@@ -199,7 +199,7 @@ def test_jobsets_start_whole_one_after_another(plane, jobset, namespace, labels)
     one_after_another(plane, namespace, "jobset", first, second)
 
 
-def test_jobs_that_start_in_order_have_room_for_all_of_them(plane, jobset, namespace):
+def test_jobs_that_start_in_order_have_capacity_for_all(plane, jobset, namespace):
     cluster = plane
     create(cluster, example(namespace, PARALLEL, "first"))
     cluster.wait_placed(namespace, "first-", 5)

@@ -132,7 +132,7 @@ def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
 @pytest.mark.parametrize(
     ("version", "mode"), [("0.6", "by its owner"), *(("0.7", mode) for mode in MODES)]
 )
-def test_a_launcher_that_waits_for_its_workers_has_room(plane, install, version, mode):
+def test_a_launcher_that_waits_for_its_workers_has_capacity(plane, install, version, mode):
     cluster = plane
     late = {"launcherCreationPolicy": "WaitForWorkersReady"}
     home = without_room(cluster, install, version, mode, **late)

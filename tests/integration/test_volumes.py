@@ -227,7 +227,7 @@ def test_each_of_a_gang_goes_to_a_volume_of_its_own(cluster, namespace, storage_
 
 
 @pytest.mark.parametrize("cluster", ["direct"], indirect=True)
-def test_a_provisioner_that_never_answers_starts_nobody(cluster, namespace, storage_class):
+def test_a_gang_with_an_unanswered_provisioner_does_not_start(cluster, namespace, storage_class):
     silent = storage_class("nobody.example/silent")
     make(cluster, namespace, claim("good", "local-wait"), claim("bad", silent))
     pods_with(cluster, namespace, of_claim("good"), of_claim("bad"), timeout_s=3)

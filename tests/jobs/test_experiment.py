@@ -234,7 +234,7 @@ def test_a_trial_makes_its_job_and_tells_how_it_went():
         assert trial.reconcile(Owned(over, JOB), trial.JobOutcome(), CLOCK).delete == deleted
 
 
-def test_a_log_without_the_metric_is_told_a_late_one_is_waited_for():
+def test_a_log_without_the_metric_is_reported_and_a_late_log_awaited():
     outcome = trial.JobOutcome("succeeded", {"accuracy": []})
     none = trial.reconcile(Owned(_running(), JOB), outcome, CLOCK)
     told = {c["type"]: c["message"] for c in none.status["conditions"]}
@@ -296,7 +296,7 @@ def test_a_filter_cannot_keep_us_busy():
     assert read(log, ["a"], [r"((?:a+)+)+=(\d+)"]) == {"a": []}
 
 
-def test_what_a_trial_is_annotated_with_is_not_believed():
+def test_annotations_of_a_trial_are_ignored():
     asked = search([tried("a")]).parts["Trial", "a"]
     asked["metadata"]["annotations"] = {trial.FIRST_STEPS: "many"}
     asked["status"] = {}

@@ -54,7 +54,7 @@ STATIC = (
         (["torchrun", "--nnodes=2:8", "train.py"], 3),
     ],
 )
-def test_an_elastic_job_whose_programs_wait_for_all_starts_whole(command, least):
+def test_an_elastic_job_with_a_full_rendezvous_starts_whole(command, least):
     assert minimum(body(*command, **ELASTIC)) == least
 
 

@@ -79,7 +79,7 @@ RELEASES = {
 
 
 @pytest.mark.parametrize("case", RELEASES)
-def test_what_becomes_of_a_gang_whose_job_others_run(case):
+def test_a_gang_of_another_operators_job(case):
     declaration, pods, wanted = RELEASES[case]
     assert release("PyTorchJob", "j", declaration, pods) == wanted
 
@@ -102,7 +102,7 @@ def theirs(name: str, phase="Running", **more):
     return pod(name, phase, **{"origin": ORIGIN} | more)
 
 
-def test_pods_of_another_operator_run_on_and_no_room_is_asked_for_again():
+def test_pods_of_another_operator_run_on_without_a_new_request():
     seen = Observed((theirs("j-master-0"), theirs("j-worker-0")), SERVICES)
     actions = reconcile(job(), seen, CLOCK)
     assert actions.put_group is None
@@ -111,7 +111,7 @@ def test_pods_of_another_operator_run_on_and_no_room_is_asked_for_again():
     assert true_condition({"status": actions.status}, "Running")
 
 
-def test_a_pod_made_anew_beside_them_is_scheduled_as_they_are():
+def test_a_recreated_pod_is_scheduled_as_the_others():
     mates = {"scheduling.x-k8s.io/pod-group": "j"}
     known = {
         "metadata": {"name": "j", "labels": mates, "annotations": {"a": "b"}},

@@ -165,7 +165,7 @@ def test_a_pod_that_vanishes_between_two_looks_is_lost_too():
     assert "gangRestarts" not in reconcile(job(gang=policy), stopped, CLOCK).status
 
 
-def test_one_loss_is_one_restart_however_late_the_group_is_heard_to_go():
+def test_one_loss_is_one_restart_however_late_the_group_is_deleted():
     worker = pod("j-worker-0", terminating=True)
     seen = Observed((pod("j-master-0"), worker), group=group("Placed"))
     policy = GangPolicy(gang_restarts=1)
@@ -232,7 +232,7 @@ def test_what_vanished_without_a_word():
     assert not cache.record.requested_deletions
 
 
-def test_late_words_of_an_earlier_object_do_not_hide_its_successor():
+def test_late_events_of_an_earlier_object_do_not_hide_its_successor():
     controller = job_controller(None, "gangsched", FRAMEWORKS["PyTorchJob"])
 
     def body(uid: str, version: int) -> dict:

@@ -191,7 +191,7 @@ def test_what_a_failed_job_leads_to(case):
         assert condition["message"].endswith("(first failed job: js-a-0)")
 
 
-def test_one_job_alone_is_made_anew():
+def test_one_job_alone_is_recreated():
     rules = [{"action": "RestartJob"}]
     policy = {"maxRestarts": 1, "rules": rules}
     failed = child("js-a-0", "Failed")

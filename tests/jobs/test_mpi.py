@@ -148,12 +148,12 @@ ENVIRONMENTS = {
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_what_a_launcher_is_told(name):
+def test_the_environment_of_a_launcher(name):
     fields, wanted = ENVIRONMENTS[name]
     assert variables(job(**fields), "Launcher") == wanted
 
 
-def test_what_workers_are_told():
+def test_the_environment_of_workers():
     assert variables(job(), "Worker") == {"K_MPI_JOB_ROLE": "worker"}
     assert variables(job(V1), "Worker") == {}
 

@@ -84,13 +84,13 @@ def test_overrides_of_2_1_reach_metadata_and_pods_of_their_jobs_alone():
     assert "targetJobs" not in template
 
 
-def test_an_override_of_a_job_that_is_not_there_is_told():
+def test_an_override_of_a_missing_job_is_reported():
     override = {"targetJobs": [{"name": "worker"}], "spec": {"nodeSelector": {"zone": "a"}}}
     with pytest.raises(InvalidJobError, match="names the replicated job 'worker'"):
         made(runtime(), podTemplateOverrides=[override])
 
 
-def test_an_override_of_no_job_is_told():
+def test_an_override_of_no_job_is_reported():
     with pytest.raises(InvalidJobError, match="podTemplateOverrides"):
         made(runtime(), podTemplateOverrides=[{"spec": {}}])
 
@@ -137,7 +137,7 @@ def test_what_a_job_says_itself_wins_over_its_runtime():
         ({"volcano": 3}, "volcano"),
     ],
 )
-def test_a_policy_that_is_wrong_is_told_by_its_field(policy, words):
+def test_a_wrong_policy_is_reported_by_its_field(policy, words):
     with pytest.raises(InvalidJobError, match=f"runtime 'torch': spec.podGroupPolicy.*{words}"):
         made(runtime(**policy))
 
@@ -152,7 +152,7 @@ def stepped(document: dict | None, given: dict, **spec):
     return trainjob.kind(runtimes).step(Owned(body, parts), CLOCK)
 
 
-def test_an_edit_that_does_nothing_is_told_until_it_is_taken_back():
+def test_an_ineffective_edit_is_reported_until_it_is_reverted():
     before = {"trainer": {"numNodes": 2}}
     document = made(runtime(), **before)
     assert not stepped(document, runtime(), **before).events
@@ -177,7 +177,7 @@ def test_an_edit_of_a_suspended_job_counts_when_it_is_resumed():
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "3", "[" * 5000, '{"x": ' * 400])
-def test_a_jobset_whose_digests_are_gone_or_garbled_tells_of_no_edit(text):
+def test_a_jobset_without_valid_digests_reports_no_edit(text):
     document = made(runtime())
     document["metadata"]["annotations"][trainjobs.MADE_FROM] = text
     assert not stepped(document, runtime(), trainer={"numNodes": 4}).events

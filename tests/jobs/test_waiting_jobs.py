@@ -149,7 +149,7 @@ def test_a_sentence_without_end_is_cut():
     assert len(scheduled(told.status)["message"]) == MESSAGE_LETTERS.most
 
 
-def test_what_is_misspelt_is_told_once():
+def test_a_misspelt_field_is_reported_once():
     said: list[JobEvent] = []
     for sentence in ("a is not known", "a is not known", "b is not known"):
         actions = reconcile(replace(job(), unknown_keys=sentence), Observed(group=PLACED), CLOCK)

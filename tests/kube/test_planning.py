@@ -30,7 +30,7 @@ class Raising:
         return Pack().place(waiting, snapshot)
 
 
-async def test_a_gang_that_cannot_be_planned_keeps_nobody_from_starting(caplog):
+async def test_a_gang_that_cannot_be_planned_delays_no_other(caplog):
     policies = replace(POLICIES, placer=Raising())
     config = SchedulerConfig(plan_interval_s=0.01)
     scheduler = Scheduler(None, config, policies, Metrics(), read_only=True)

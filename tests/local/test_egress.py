@@ -65,7 +65,7 @@ async def test_it_leads_nowhere_else(port, request_line, why):
     assert why in said
 
 
-def test_apis_of_others_believe_the_api_server_alone(tmp_path):
+def test_aggregated_apis_accept_the_api_server_alone(tmp_path):
     authority = pki.Authority(tmp_path / "pki")
     line = commands.apiserver(tmp_path, authority, 1, 2, "", tmp_path / "egress.yaml")
     said = dict(flag.split("=", 1) for flag in line if "=" in flag)

@@ -59,7 +59,9 @@ def test_no_name_leads_out_of_the_folder_of_images(tmp_path, name):
         ("1:1", {"runAsUser": 2}, {"runAsUser": 4}, (4, 1)),
     ],
 )
-def test_it_runs_as_whom_the_pod_says_or_else_the_image(tmp_path, user, pod, container, runs_as):
+def test_it_runs_as_the_user_of_the_pod_or_else_of_the_image(
+    tmp_path, user, pod, container, runs_as
+):
     lay(tmp_path, User=user)
     found = images.of_pod(tmp_path, spec(NAME, pod=pod, **container))
     assert (found.user, found.group) == runs_as

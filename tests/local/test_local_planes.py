@@ -82,7 +82,7 @@ def test_a_start_where_a_program_ended_says_what_to_do(monkeypatch):
     assert plane.folder.exists()
 
 
-def test_a_plane_whose_api_server_ended_is_not_deleted_by_a_start():
+def test_a_plane_without_its_api_server_is_not_deleted_by_a_start():
     plane = record("mine", etcd=True, kube_apiserver=False)
     with pytest.raises(PlaneError, match="but kube-apiserver ended"):
         plane.up(None, None, lambda _: None)
@@ -131,7 +131,7 @@ def test_with_no_program_named_all_that_ended_run_again():
             plane.programs.stop(name, hard=True)
 
 
-def test_a_program_that_ends_at_once_is_told_with_its_last_words(monkeypatch):
+def test_a_program_that_ends_at_once_is_reported_with_its_last_output(monkeypatch):
     plane = record("mine", etcd=True, agent=False)
     (plane.folder / "agent.ready").touch()
     record_of = plane.folder / "programs.json"
@@ -140,6 +140,6 @@ def test_a_program_that_ends_at_once_is_told_with_its_last_words(monkeypatch):
         restart(plane, "agent")
 
 
-def test_an_unknown_program_is_told_with_those_there_are():
+def test_an_unknown_program_is_an_error_that_lists_the_known():
     record("mine", etcd=True)
     assert "there are: etcd" in str(invoke("restart", "kwok").exception)

@@ -93,7 +93,7 @@ class Slow(Api):
     async def deleted(self, pod) -> None: ...
 
 
-async def test_what_is_told_late_never_comes_after_what_is_newer(tmp_path, monkeypatch):
+async def test_a_late_status_never_follows_a_newer_one(tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_LAST_WORDS_S", 0.0)
     api, ready = Slow(), tmp_path / "ready"
     folder = tmp_path / "pod"

@@ -56,7 +56,7 @@ def owner(kind="PyTorchJob", *, controller=True) -> dict:
         ({}, False),
     ],
 )
-def test_parts_go_to_who_controls_them(metadata, told):
+def test_owned_objects_go_to_their_controller(metadata, told):
     controller = Controller()
     receiver = PartReceiver("Pod", {"PyTorchJob": controller})
     receiver.on_update(raw(**metadata))
@@ -64,7 +64,7 @@ def test_parts_go_to_who_controls_them(metadata, told):
 
 
 @pytest.mark.parametrize("last", [None, raw(ownerReferences=[owner()], labels={"a": "b"})])
-def test_what_is_gone_is_told_once_whether_or_not_its_last_state_is_known(last):
+def test_a_deletion_is_reported_once_with_or_without_the_last_state(last):
     controller = Controller()
     receiver = PartReceiver("Pod", {"PyTorchJob": controller})
     receiver.on_update(raw(ownerReferences=[owner()]))
@@ -76,7 +76,7 @@ def test_what_is_gone_is_told_once_whether_or_not_its_last_state_is_known(last):
     assert (metadata["namespace"], metadata["name"], metadata["uid"]) == ("ns", "p", "uid-p")
 
 
-def test_what_was_never_a_part_is_not_told_gone():
+def test_an_object_that_was_never_owned_is_not_reported_as_gone():
     controller = Controller()
     receiver = PartReceiver("Pod", {"PyTorchJob": controller})
     receiver.on_update(raw())
@@ -166,7 +166,7 @@ def started(kind: str, server: Server):
 
 @pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
 @pytest.mark.parametrize(("uid", "goes_on"), [(None, False), ("another", False), ("u", True)])
-async def test_a_job_whose_end_nobody_told_is_not_begun_again(kind, uid, goes_on):
+async def test_a_job_with_an_unobserved_end_is_not_started_again(kind, uid, goes_on):
     """The garbage collector took its PodGroup; made anew, it would take that, and so on."""
     server = Server(uid)
     controller, group = started(kind, server)
@@ -352,7 +352,7 @@ async def test_a_job_is_not_rejected_for_what_the_last_of_its_name_was():
 
 @pytest.mark.parametrize("made_by", ["user", "owner"])
 @pytest.mark.parametrize("kind", ["PyTorchJob", "JobSet"])
-async def test_a_misspelt_key_is_told_once_on_what_its_user_wrote(monkeypatch, kind, made_by):
+async def test_a_misspelt_key_is_reported_once_on_the_users_object(monkeypatch, kind, made_by):
     told = []
 
     async def post(_, subject, kind, reason, message) -> None:
@@ -391,7 +391,7 @@ def test_parts_of_owners_that_there_are_not_are_forgotten(kind):
     assert not known
 
 
-async def test_an_owner_that_cannot_be_evaluated_now_is_told_so_and_tried_again():
+async def test_an_owner_that_cannot_be_evaluated_now_is_reported_and_retried():
     async def look(client, owned):
         raise BlockedError("it takes longer than 1 s; it is tried again")
 

@@ -103,7 +103,7 @@ async def test_what_never_ends_is_ended_and_given_up_the_third_time(monkeypatch)
         assert error.value.may_retry  # it was answered in between
 
 
-async def test_what_takes_too_much_memory_is_told_so():
+async def test_an_evaluation_with_too_much_memory_is_reported():
     greedy = search("tpe", {"min": "0", "max": "1"}, n_startup_trials=1, n_ei_candidates=10**9)
     async with Evaluators(HOUR_S, memory_mib=300) as evaluators:
         with pytest.raises(OverrunError, match="it takes more than 300 MiB of memory"):
@@ -169,7 +169,7 @@ async def test_a_process_gives_the_rest_of_the_machine_precedence():
         assert process.nice() > psutil.Process().nice()
 
 
-async def test_what_fails_is_told_and_given_up_the_third_time():
+async def test_a_failing_evaluation_is_reported_and_ends_the_third_time():
     wrong = search("sobol", {"min": "0"})
     async with Evaluators(HOUR_S) as evaluators:
         for again in (True, True, False):
@@ -184,7 +184,7 @@ def frame(task: str, *arguments) -> bytes:
     return LENGTH.pack(len(request)) + request
 
 
-def test_a_process_whom_nobody_ends_ends_by_itself():
+def test_an_orphaned_process_ends_by_itself():
     """By the kernel when it has had its time, and at once when there is nothing more to do."""
     busy, idle = frame("points", ENDLESS, AT, 1, "u"), frame("values", b"", [], [])
     for requests, cpu_s, code in ((busy, 1, -signal.SIGXCPU), (idle, 60, 0)):

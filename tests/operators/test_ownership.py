@@ -168,7 +168,7 @@ async def test_a_lease_that_is_not_renewed_runs_out_without_an_event(monkeypatch
     assert api.reviewed[0]["user"] == "system:serviceaccount:kubeflow:operator"
 
 
-async def test_a_tenant_who_names_an_image_after_an_operator_is_none(caplog):
+async def test_a_deployment_without_an_operators_rights_is_none(caplog):
     api = Api(deployments=[deployment(account="tenant")])
     async with owning(api) as made:
         assert made.owners.ours == set(KNOWN)
@@ -258,7 +258,7 @@ DOCTOR = {
 
 
 @pytest.mark.parametrize("case", DOCTOR)
-def test_the_doctor_says_who_runs_a_kind(case):
+def test_the_doctor_names_the_operator_of_a_kind(case):
     told, now, findings = DOCTOR[case]
     found = list(job_kind_findings(told, now))
     assert [one.level for one in found] == [level for level, _ in findings]
@@ -281,7 +281,7 @@ def test_what_is_written_and_not_understood_is_no_word(text):
     assert parse_owners(text) is None
 
 
-async def test_explain_says_who_is_to_run_a_job():
+async def test_explain_names_the_controller_of_a_job():
     class Jobs:
         async def get(self, path) -> bytes:
             if "/pytorchjobs/" not in path:

@@ -93,7 +93,7 @@ def test_names_that_the_api_server_does_not_count(name, is_so):
     assert not names_uncounted_device([quota({name: "1"}, scopes=["BestEffort"])])
 
 
-def test_what_is_held_by_pods_and_by_gangs_whose_pods_are_to_come():
+def test_quota_of_pods_and_of_gangs_without_pods():
     spec = pod(limits={GPU: "2"})
 
     def a_pod(group: str) -> dict:

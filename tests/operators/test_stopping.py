@@ -58,7 +58,7 @@ async def test_they_end_by_a_signal_once_no_kind_is_left_and_by_nothing_else(mon
     await running
 
 
-async def test_told_to_stop_they_wait_for_nothing_that_is_not_theirs(monkeypatch):
+async def test_stopping_controllers_wait_only_for_their_own_tasks(monkeypatch):
     began = asyncio.Event()
 
     def register(registry, *_):

@@ -85,7 +85,7 @@ def test_cpsat_finds_what_going_down_the_tree_misses():
     assert result.cost == result.bound == (1, 2, 2, 0, 33)
 
 
-def test_cpsat_can_be_told_what_matters_most():
+def test_cpsat_minimises_the_chosen_objective():
     made = racks(4, 8)
     snug = Cpsat(objectives=(Objective.LEFTOVER,))
     assert placed(snug, templated("g", 2), made) == {"n0": 2}

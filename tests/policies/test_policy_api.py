@@ -77,7 +77,7 @@ def test_a_policy_of_before_still_places(monkeypatch):
     assert {place for _, place in placed.nodes} == {"large"}
 
 
-def test_what_is_promised_is_there_and_is_all():
+def test_the_policy_api_has_its_documented_names_and_no_others():
     """The list is sorted and has every name that is imported, so that none is promised unseen."""
     assert policy_api.__file__
     with open(policy_api.__file__) as file:  # noqa: PTH123 -- one line

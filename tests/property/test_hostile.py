@@ -71,7 +71,7 @@ def judge(worker):
 
 @settings(max_examples=settings.default.max_examples // 2)
 @given(history=HISTORIES)
-def test_a_tenant_harms_nobody(judge, history):
+def test_a_tenant_harms_no_other_tenant(judge, history):
     assert judge.violations(history) == []
 
 
@@ -96,7 +96,7 @@ def asking(name: str, gpus: int, node: str = "n0") -> Pod:
     return Pod({"metadata": metadata, "spec": spec}, requests(spec), by_us=True)
 
 
-def test_the_judge_sees_a_full_node_and_a_full_queue():
+def test_the_checks_find_a_full_node_and_a_full_queue():
     truth = Truth({"a": asking("a", 8)})
     assert requests(truth.pods["a"].document["spec"]) == {
         "cpu": 500,
@@ -125,7 +125,7 @@ def test_sidecars_count_with_containers_and_steps_one_by_one():
     assert requests({"containers": [one("1")], "initContainers": steps}) == {"cpu": 4000}
 
 
-def test_a_history_that_hangs_is_told(worker):
+def test_a_history_that_hangs_is_a_violation(worker):
     with Worker(0.01) as hasty:
         (said,) = hasty.run({"steps": []})["violations"]
     assert "it takes more than 0 s" in said

@@ -17,5 +17,5 @@ def worker():
 
 
 @pytest.mark.parametrize("name", FINDINGS)
-def test_it_harms_nobody(worker, name):
+def test_an_attack_harms_no_other_tenant(worker, name):
     assert worker.run(FINDINGS[name])["violations"] == []

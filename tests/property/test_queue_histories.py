@@ -45,7 +45,7 @@ POLICIES = {
 
 @pytest.mark.parametrize("name", POLICIES)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_books_hold_and_nobody_starves(seed, name):
+def test_usage_agrees_and_no_gang_starves(seed, name):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
     queues = a_tree(rng, 8 * len(nodes))

@@ -25,7 +25,7 @@ def test_every_remedy_is_true():
     assert tried > 10
 
 
-def test_moves_are_told_only_where_all_start_again():
+def test_moves_are_proposed_only_if_all_gangs_start_again():
     """Without a trial the last three are told of moves that quotas, or others, make untrue."""
     moved = 0
     for seed in (36, 54, 123, 161, 222):

@@ -80,7 +80,7 @@ def test_no_set_of_victims_is_cheaper(seed):
     assert sum(cost for gang, *_, cost in gangs if gang in named) == best
 
 
-def test_whoever_must_go_is_found_behind_hundreds_of_cheaper_ones():
+def test_a_necessary_victim_is_found_behind_hundreds_of_cheaper_ones():
     """On each of 64 nodes seven cheap gangs and a dear one: for a whole node that has to go."""
     nodes = 64
     engine = an_engine(*(node(f"n{index}") for index in range(nodes)))

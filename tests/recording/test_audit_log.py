@@ -78,7 +78,7 @@ def test_reservations_are_noted_too():
     assert (gone["what"], gone["name"]) == ("ReservationDeleted", "maintenance")
 
 
-def test_who_was_stopped_for_whom_and_by_what_right():
+def test_a_preemption_names_victim_preemptor_and_reason():
     written = Written()
     for name, queue in (("lent", "a"), ("owner", "b")):
         gang = GangId(f"ns/{name}")

@@ -62,7 +62,7 @@ def test_two_pods_on_one_place_are_seen():
     assert "node n has 8 GPUs and pods of 9: a, b, c" in said
 
 
-def test_a_pod_that_ended_makes_room():
+def test_an_ended_pod_frees_capacity():
     observer = IndependentObserver({"n": 8})
     observer.on_update(pod("a", "n", 8))
     observer.on_update(pod("a", "n", 8, phase="Succeeded"))
@@ -85,7 +85,7 @@ def test_what_should_run_and_does_not_is_said():
     assert not standing(observer, Gang, {"g": "Placed"})
 
 
-def test_what_has_no_room_may_wait():
+def test_a_gang_without_capacity_may_be_pending():
     observer = IndependentObserver({"n": 8})
     observer.on_update(pod("other", "n", 5, gang="x"))
     assert not standing(observer, Gang, {"g": "Placed"})
@@ -248,7 +248,7 @@ def test_a_gang_that_came_or_went_is_a_difference():
     assert one.unmark() == ["gang g is gone", "gang h was added"]
 
 
-def test_a_wait_that_begins_anew_is_seen_at_any_time():
+def test_a_restarted_wait_is_a_violation_at_any_time():
     one = reported(group_view, WAITS, with_(WAITS, lastTransitionTime="2026-01-01T00:00:09Z"))
     assert "and was so since 2026-01-01T00:00:00Z" in one.violations[0]
     runs = with_(WAITS, status="True", lastTransitionTime="2026-01-01T00:00:09Z")

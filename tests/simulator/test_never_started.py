@@ -49,7 +49,7 @@ def path(tmp_path):
     return found
 
 
-def test_means_are_of_gangs_that_started_and_the_others_are_told_by_reason(path, tmp_path):
+def test_means_count_started_gangs_and_others_are_listed_by_reason(path, tmp_path):
     result = run(load(path), 0)
     found = figures(result)
     assert (found["jobs"], found["never_started"]) == (5, 3)
@@ -91,7 +91,7 @@ def test_what_can_never_run_is_said_before_the_run(path):
     )
 
 
-def test_the_page_tells_queues_and_who_never_ran(path, tmp_path):
+def test_the_page_has_queues_and_jobs_that_never_ran(path, tmp_path):
     compare = ("queues.b.quotas.0.borrowingLimit=0,16",)
     listed = tasks(variants(path, (), compare), (0,), tmp_path / "out")
     assert len(list(work(listed, 1))) == 2
@@ -135,7 +135,7 @@ def test_a_mean_of_fewer_gangs_is_not_coloured_as_better(path, tmp_path):
     assert good["cells"][at]["class"] == "better"
 
 
-def test_a_snapshot_of_a_cluster_where_nothing_runs_is_told_so(path):
+def test_a_snapshot_without_gangs_is_an_error(path):
     idle = RestoredEngine(Engine(Limits()), 0.0, [f.NodeSeen(node("n0"))])
     write_facts(path.parent / "now.jsonl.gz", idle)
     scenario = load(path, ("cluster={snapshot: now.jsonl.gz}", "workload={}", "queues=[]"))

@@ -39,7 +39,7 @@ def test_the_shorter_takes_the_place_and_gives_it_back():
     }
 
 
-def test_an_event_costs_whoever_runs():
+def test_an_event_costs_every_running_job():
     jobs = [Job("a", 0.0, 100.0, 1, 8), Job("b", 40.0, 100.0, 1, 8)]
     done = {one.job.name: one for one in replan([node("n0")], jobs, SRTF, dear)}
     assert done["a"].ended_s == 103.0  # at 40 s it has done 37

@@ -124,7 +124,7 @@ def test_another_scenario_is_not_taken_for_a_finished_one(path, tmp_path):
     assert not changed[0].done()
 
 
-def test_a_trace_exported_anew_is_another_scenario(tmp_path):
+def test_a_trace_exported_again_is_another_scenario(tmp_path):
     trace = tmp_path / "jobs.csv"
     trace.write_text("name,at_s,runtime_s\na,0,10\n")
     own = SMALL | {"workload": {"traces": [{"format": "gangsched", "path": "jobs.csv"}]}}

@@ -11,7 +11,7 @@ from simulator.studies.start_estimates import Figures, ForecastRun
 POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 
 
-def test_starts_lie_in_the_ranges_that_were_told():
+def test_starts_lie_in_their_forecast_ranges():
     total = Figures()
     for seed in (5, 13):
         total.forecasts += ForecastRun(seed, POLICIES, last_s=20_000.0).measure().forecasts

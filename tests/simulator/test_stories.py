@@ -108,7 +108,7 @@ def test_queues_may_be_named_where_a_field_is_changed(path):
         load(path, ("queues.b.quotas.0.nominal=4",))
 
 
-def test_a_placer_that_nobody_chose_is_named(path, tmp_path):
+def test_a_default_placer_is_named(path, tmp_path):
     assert placed_by(load(path)).startswith("placer: pack; a cluster's default is cpsat")
     assert "--set policies.placer=cpsat" in placed_by(load(path))
     assert placed_by(load(path, ("policies.placer=pack",))) == ""

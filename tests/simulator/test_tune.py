@@ -30,7 +30,7 @@ def path(tmp_path):
     return found
 
 
-def test_the_gain_is_told_on_windows_that_no_trial_saw(path, tmp_path):
+def test_the_gain_is_measured_on_windows_that_no_trial_used(path, tmp_path):
     chosen = [parameter("policies.order=fifo,shortest"), parameter("cluster.nodes.0.gpus=8")]
     search = Search(path, (), chosen, "wait_mean_s", tmp_path / "out")
     values = list(search.run(4))
@@ -63,12 +63,12 @@ def test_a_gain_is_a_share_of_what_was_lost_before():
         ("delays.plan=1:3:cube", "with :log for a logarithmic scale"),
     ],
 )
-def test_a_wrong_parameter_is_told_how_to_be_right(text, said):
+def test_an_invalid_parameter_names_the_valid_forms(text, said):
     with pytest.raises(ConfigError, match=said):
         parameter(text)
 
 
-def test_a_wrong_value_is_told_before_the_first_trial(path, tmp_path):
+def test_an_invalid_value_fails_before_the_first_trial(path, tmp_path):
     with pytest.raises(ConfigError, match=r"workload\.nonsense"):
         Search(path, (), [parameter("workload.nonsense=1,2")], "wait_mean_s", tmp_path)
     with pytest.raises(ConfigError, match="is no objective; use wait_mean_s"):

@@ -130,7 +130,7 @@ def test_what_one_borrows_its_siblings_lend_by_what_lies_unused():
     assert found["all"] == (180, 0, 0)
 
 
-def test_what_a_parent_gave_nobody_is_lent_by_nobody():
+def test_quota_that_a_parent_gave_to_no_child_is_lent_by_none():
     hand = Hand(queue("all", 24), queue("a", 8, "all"), queue("b", 8, "all"))
     found = hand.loans(hand.holds("a", 18, 2, 4))
     assert found["a"] == (16, 20, 0)

@@ -55,7 +55,7 @@ def test_a_missing_label_hides_what_is_below():
     assert made.tree().label_problem(made.rows[NodeName("n0")]) is None
 
 
-def test_an_nvlink_domain_claimed_by_two_racks_is_believed_by_neither():
+def test_an_nvlink_domain_of_two_racks_belongs_to_neither():
     made = cluster(place("a", "1", "x"), place("a", "2", "x"), place("a", "2", "y"))
     assert names(made, 2) == ["?", "?", "a/2/y"]
     problem = made.tree().label_problem(made.rows[NodeName("n0")])
@@ -73,7 +73,7 @@ def test_levels_are_found_by_name_label_and_tier():
     assert LEVELS.fabric(Fabric.ROCE) is None
 
 
-def test_changes_one_by_one_equal_a_tree_built_anew():
+def test_changes_one_by_one_equal_a_rebuilt_tree():
     rng = random.Random(7)
     made = Cluster()
     made.set_topologies((LEVELS,))
@@ -97,7 +97,7 @@ def test_changes_one_by_one_equal_a_tree_built_anew():
         ]
 
 
-def test_capacities_kept_up_to_date_equal_those_counted_anew():
+def test_updated_capacities_equal_those_counted_again():
     rng = random.Random(3)
     made = cluster(*(place("a", str(i % 3)) for i in range(30)))
     kinds = [needs(1), needs(3, 500), needs(0, 7000), needs(2, host_ports=(("TCP", "0.0.0.0", 1),))]

@@ -118,7 +118,7 @@ def test_what_is_not_admitted_now_is_once_there_is_quota():
     assert (used(engine, "mine"), used(engine, "open")) == (0, 8000)
 
 
-def test_a_gang_that_starts_anew_is_what_it_is_declared_as():
+def test_a_restarted_gang_has_its_present_declaration():
     engine = two_queues()
     group = run(engine, gang("g", 1, queue="mine"))
     engine.observe(f.GangSeen(replace(group, queue="theirs")), 1.0)
@@ -254,7 +254,7 @@ def test_a_queue_without_quota_has_what_is_guaranteed_to_no_other():
     assert nominal_shortfall(Usage(QueueTree()), "default", ((KEY, 1),)) is None
 
 
-def test_a_gang_on_a_loan_stays_one_that_may_be_stopped():
+def test_a_gang_on_borrowed_quota_stays_preemptible():
     engine = guests()
     group = run(engine, gang("g", 1, queue="guest"))
     (told,) = said(engine.observe(f.GangSeen(replace(group, preemptible=False)), 1.0))
@@ -272,7 +272,7 @@ def test_a_gang_within_its_guarantee_may_say_that_it_may_not_be_stopped():
     assert engine.audit(2.0) == {}
 
 
-def test_a_loan_is_kept_from_its_owner_for_a_bounded_time():
+def test_borrowed_quota_is_kept_from_its_queue_for_a_bounded_time():
     engine = guests()
     run(engine, gang("g", 1, queue="guest", min_runtime_s=1e12))
     engine.observe(f.GangSeen(templated("o", 2, needs(8), queue="owner")), 2.0)
@@ -282,7 +282,7 @@ def test_a_loan_is_kept_from_its_owner_for_a_bounded_time():
     assert [one for one in plan(engine, most_s + 10.0) if isinstance(one, o.Evict)]
 
 
-def test_a_gang_whose_group_was_deleted_gives_way_and_is_drained():
+def test_a_gang_without_its_group_is_preemptible_and_drained():
     engine = guests()
     run(engine, gang("g", 1, queue="guest"))
     engine.observe(f.GangGone(G), 1.0)
@@ -310,7 +310,7 @@ def test_pods_of_a_deleted_group_are_not_planned():
     assert engine.view.gangs[G].members.in_progress() == 1, "declared anew, it may grow"
 
 
-def test_a_gang_whose_group_went_before_this_process_came_gives_way():
+def test_a_gang_without_its_group_at_startup_is_preemptible():
     engine = guests()
     engine.observe(pod("g-0", "g", needs(8), node=NodeName("n")), 0.0)
     engine.tick(10.0)
@@ -377,7 +377,7 @@ def test_what_pods_say_of_domains_is_admitted_as_well():
     assert engine.view.cluster.exclusive_domains == {}
 
 
-def test_a_plan_is_dropped_where_somebody_came_in_between():
+def test_a_plan_is_dropped_if_other_gangs_came_in_between():
     engine = a_centre(Queue("default", exclusive="dc"))
     alone = Constraints(exclusive="rack")
     engine.observe(f.GangSeen(templated("g", 1, needs(1), constraints=alone)), 0.0)
@@ -394,7 +394,7 @@ def test_a_plan_is_dropped_where_somebody_came_in_between():
 # -- room without pods ----------------------------------------------------------------------------
 
 
-def test_room_is_not_kept_for_long_for_pods_that_do_not_exist():
+def test_capacity_is_not_kept_long_for_missing_pods():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2, needs(4), schedule_timeout_s=86_400.0)), 0.0)
     plan(engine)
@@ -406,7 +406,7 @@ def test_room_is_not_kept_for_long_for_pods_that_do_not_exist():
     assert engine.view.gangs[G].reservation.start_by_s == 86_400.0
 
 
-def test_a_gang_whose_pods_never_come_leaves_the_room_to_others_for_longer_each_time():
+def test_a_gang_without_pods_backs_off_for_longer_each_time():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 1, needs(8), schedule_timeout_s=86_400.0)), 0.0)
     now_s, waits = 0.0, []
@@ -422,7 +422,7 @@ def test_a_gang_whose_pods_never_come_leaves_the_room_to_others_for_longer_each_
     assert waits[-1] == NO_SHOW_S.most
 
 
-def test_a_running_gang_does_not_keep_room_for_pods_that_are_not_made_anew():
+def test_a_running_gang_keeps_no_capacity_for_pods_that_are_not_recreated():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2, needs(4), schedule_timeout_s=86_400.0)), 0.0)
     plan(engine)
@@ -440,7 +440,7 @@ def test_a_running_gang_does_not_keep_room_for_pods_that_are_not_made_anew():
     assert engine.view.gangs[G].retry.backoff_until_s is not None
 
 
-def test_quotas_of_a_namespace_are_counted_before_room_is_reserved():
+def test_quotas_of_a_namespace_are_counted_before_an_assignment():
     engine = an_engine(node("n"), node("m"))
     left = ((GPU, 10), ("pods", 100))
     engine.observe(f.NamespaceQuotaSeen("ns", "compute", left), 0.0)

@@ -153,7 +153,7 @@ def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
     return waiting, mover.make_room(waiting)
 
 
-def test_the_cheapest_move_makes_room():
+def test_the_cheapest_move_frees_capacity():
     engine = fragmented()
     assert engine.view.refusals[GangId("ns/big")].reason == "TopologyDoesNotFit"
     _, moves = moves_for(engine)
@@ -186,7 +186,7 @@ def test_what_may_not_move_stays():
     assert [move.gang for move in other.moves] == ["ns/y"]
 
 
-def test_nobody_moves_for_a_gang_that_its_quota_keeps_out():
+def test_no_gang_moves_for_a_gang_without_quota():
     engine = fragmented()
     engine.observe(QueueSeen(Queue("default", quotas=(Quota(GPU, 16_000),))), 300.0)
     assert moves_for(engine)[1] is None, "12 of 16 GPUs are taken by then"
@@ -216,7 +216,7 @@ def test_who_is_moved_is_planned_as_it_is_declared(preemptible):
     assert (moves_for(engine)[1] is not None) == preemptible
 
 
-def test_a_gang_that_others_are_before_does_not_have_its_room_made():
+def test_a_gang_behind_others_frees_no_capacity():
     engine = fragmented()
     first = templated("first", 2, needs(8), created_s=150.0, priority=9)
     engine.observe(GangSeen(first), 300.0)
@@ -257,7 +257,7 @@ def test_moved_gangs_leave_before_the_other_comes():
     check_no_overcommit(allocatable, held, 410.0)
 
 
-def test_a_stale_move_stops_nobody():
+def test_a_stale_move_preempts_no_gang():
     engine = fragmented()
     waiting, moves = moves_for(engine)
     from dataclasses import replace

@@ -115,7 +115,7 @@ def test_no_member_is_bound_before_all_are_at_the_barrier():
     assert len(of(engine.observe(f.Prepared(second.uid, second.node), 1.0), o.Bind)) == 2
 
 
-def test_no_member_is_bound_before_the_barrier_whatever_else_is_heard():
+def test_no_member_is_bound_before_the_barrier_whatever_is_observed():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     engine.observe(pod("a", "g"), 0.0)
@@ -126,7 +126,7 @@ def test_no_member_is_bound_before_the_barrier_whatever_else_is_heard():
     assert not of(heard, o.Bind)
 
 
-def test_a_gang_whose_bound_member_left_meanwhile_is_not_placed():
+def test_a_gang_with_a_deleted_bound_member_is_not_placed():
     engine = an_engine(node("n"))
     first, second = of(a_pair(engine), o.Bind)
     engine.observe(f.Bound(first.uid, first.node), 2.0)
@@ -143,7 +143,7 @@ def test_a_whole_gang_is_placed_and_says_so():
     assert engine.view.gangs[G].state is State.PLACED
 
 
-def test_settle_rule_a_broken_gang_keeps_room_until_every_bind_is_answered():
+def test_settle_rule_a_broken_gang_keeps_capacity_until_every_bind_is_answered():
     """Releasing at the first refusal would over-commit: the other bind is still in flight."""
     engine = an_engine(node("n", gpus=2))
     first, second = of(a_pair(engine), o.Bind)
@@ -394,7 +394,7 @@ def test_a_member_that_is_cleaned_up_has_done_its_work():
     assert not of(engine.tick(1000.0), o.Evict)
 
 
-def test_a_bind_elsewhere_is_believed():
+def test_a_bind_to_another_node_is_accepted():
     """The world is right: a pod bound by somebody else counts where it is."""
     engine = an_engine(node("n"), node("m"))
     first, _ = of(a_pair(engine), o.Bind)
@@ -402,7 +402,7 @@ def test_a_bind_elsewhere_is_believed():
     assert engine.view.cluster.used[engine.view.cluster.rows[NodeName("m")]].sum() > 0
 
 
-def test_ended_pods_free_their_room():
+def test_ended_pods_free_their_capacity():
     engine = an_engine(node("n", gpus=1))
     engine.observe(pod("x", node=NodeName("n")), 0.0)
     engine.observe(f.GangSeen(gang("g", 1)), 0.0)
@@ -424,7 +424,7 @@ def test_pods_that_outlive_their_group_stay_charged_where_they_were():
     assert engine.audit(4.0) == {}
 
 
-def test_refused_gangs_are_not_planned_again_until_room_appears():
+def test_refused_gangs_are_not_planned_again_until_capacity_is_freed():
     engine = an_engine(node("n", gpus=1))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)
     plan(engine)
@@ -474,7 +474,7 @@ def test_a_failed_member_has_not_done_its_work():
     assert [r.reason for r in of(orders, o.Report)] == ["BelowMinimum"]
 
 
-def test_a_group_declared_anew_does_not_meet_plans_of_its_predecessor():
+def test_a_recreated_group_gets_no_plan_of_its_predecessor():
     """Found by the state machine: the versions of both began at zero."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2)), 0.0)

@@ -76,12 +76,12 @@ def world():
     return world
 
 
-def test_a_leader_starts_alone_with_room_for_its_followers(world):
+def test_a_leader_starts_alone_with_capacity_for_its_followers(world):
     assert world.bound() == ["ns/g-0"]
     assert (world.gang.state, world.free("n0")) == (State.PLACED, 0)
 
 
-def test_a_leader_does_not_start_where_its_followers_have_no_room():
+def test_a_leader_does_not_start_without_capacity_for_its_followers():
     world = World(led(), node("n0", 3))
     world.comes("g-0")
     world.plan()
@@ -89,7 +89,7 @@ def test_a_leader_does_not_start_where_its_followers_have_no_room():
     assert "needs 4 pods" in world.engine.view.refusals[ID].message
 
 
-def test_followers_have_the_room_that_was_kept_for_them(world):
+def test_followers_get_the_capacity_that_was_kept_for_them(world):
     for index in (1, 2, 3):
         world.comes(f"g-0-{index}", rank=index)
     assert len(world.bound()) == 4
@@ -100,7 +100,7 @@ def test_followers_have_the_room_that_was_kept_for_them(world):
     assert minima == [1, 2, 3, 4], "a later process knows how many belong to what runs"
 
 
-def test_room_for_followers_that_do_not_come_is_given_up(world):
+def test_capacity_for_followers_that_do_not_come_is_released(world):
     world.passes(LATE_ROOM_S.most - 1)
     assert world.free("n0") == 0
     world.passes(2)
@@ -121,7 +121,7 @@ def test_a_follower_that_was_there_at_once_comes_to_the_barrier_as_well():
     assert len(world.gang.members) == 4
 
 
-def test_a_leader_that_is_lost_takes_the_room_of_its_followers_with_it(world):
+def test_a_lost_leader_releases_the_capacity_of_its_followers(world):
     world.see(f.PodGone(PodUid("g-0")))
     assert (world.free("n0"), world.gang.state) == (4, State.GATHERING)
     world.comes("g-0", uid="again")

@@ -132,7 +132,7 @@ def test_a_gang_that_grew_says_that_all_its_pods_are_bound():
         ),
     ],
 )
-def test_pods_without_their_group_are_told_unless_they_leave(name, said):
+def test_pods_without_their_group_are_reported_unless_they_terminate(name, said):
     engine = an_engine(node("n"))
     (told,) = of(engine.observe(pod("a", name, TINY), 1.0), o.Report)
     assert told.message == said
@@ -190,7 +190,7 @@ def test_a_declaration_that_grows_asks_no_more_of_what_runs(start):
     assert of(engine.tick(1000.0), o.Evict)
 
 
-def test_the_line_is_by_what_the_objects_say_whoever_reads_them_first():
+def test_queue_order_is_by_creation_and_not_by_observation():
     engine = an_engine(node("n"))
     said = {"zz": 1.0, "mm": 2.0, "aa": 3.0}
     for name in sorted(said):
@@ -254,7 +254,7 @@ def test_a_pod_that_tolerates_less_than_its_role_may_not_go_where_that_matters()
     assert not of(come(engine, TINY, 1), o.Bind)
 
 
-def test_quota_and_room_are_asked_for_what_the_pods_ask_for():
+def test_quota_and_capacity_are_requested_for_what_the_pods_request():
     engine = an_engine(node("n"))
     engine.observe(queue(8), 0.0)
     engine.observe(f.GangSeen(templated("g", 4, TINY)), 0.0)
@@ -268,7 +268,7 @@ def test_quota_and_room_are_asked_for_what_the_pods_ask_for():
     assert not engine.view.cluster.overcommitted()
 
 
-def test_a_gang_whose_pods_are_completed_on_their_way_is_planned_with_that():
+def test_a_gang_is_planned_with_what_the_api_server_adds_to_its_pods():
     """A LimitRange fills requests in, a webhook adds a container: the second try knows."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 2, TINY)), 0.0)
@@ -283,7 +283,7 @@ def test_a_gang_whose_pods_are_completed_on_their_way_is_planned_with_that():
     assert engine.view.cluster.used[engine.view.cluster.rows["n"]][1] == 300
 
 
-def test_a_template_that_grows_under_a_reservation_is_admitted_anew():
+def test_a_template_that_grows_under_a_reservation_is_admitted_again():
     engine = an_engine(node("n"))
     engine.observe(queue(8), 0.0)
     engine.observe(f.GangSeen(templated("g", 2, TINY)), 0.0)
@@ -353,7 +353,7 @@ def test_a_running_gang_gets_back_what_it_lost_and_no_more():
     assert engine.view.refusals[G].reason != "QuotaInUse", "it was admitted as a whole"
 
 
-def test_room_that_pods_free_is_what_they_took():
+def test_pods_free_what_they_used():
     """Whoever plans with a gang's end must not count on more than its pods have."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 1, needs(8))), 0.0)
@@ -429,7 +429,7 @@ def shares(engine, count, devices, wants=HALF):
 
 
 @pytest.mark.parametrize("said", [(0,), (99,), (2**40,), (0, 0), tuple(range(1000))])
-def test_no_word_of_a_pod_puts_more_on_a_gpu_than_it_has(said):
+def test_no_annotation_of_a_pod_overcommits_a_gpu(said):
     engine = an_engine(node("n", 4))
     shares(engine, 3, said)
     row = engine.view.cluster.rows["n"]
@@ -466,7 +466,7 @@ def test_a_share_keeps_the_gpu_that_was_reserved_for_it():
     assert sorted(engine.view.cluster.shared.of(engine.view.cluster.rows["n"])) == [0, 1]
 
 
-def test_roles_are_told_apart():
+def test_roles_are_distinguished():
     """A pod that outgrows one role's template says nothing of the others."""
     roles = (Role("worker", 1, 1, TINY), Role("master", 1, 1, TINY))
     engine = an_engine(node("n"))
@@ -480,7 +480,7 @@ def test_roles_are_told_apart():
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_a_process_that_begins_stops_nobody_who_started_and_was_asked_more_of(started):
+def test_a_new_process_keeps_a_started_gang_with_a_raised_minimum(started):
     """Its owner asks for four members now; two ran when an earlier process said that it did."""
     engine = an_engine(node("n"))
     for name in "ab":

@@ -15,7 +15,7 @@ GANGS = [GangId(f"ns/g{index}") for index in range(6)]
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whoever_is_due_is_found_when_it_is(seed):
+def test_due_gangs_are_found_in_time(seed):
     rng = random.Random(seed)
     due_s: dict[GangId, float] = {}
     timers = Timers(due_s.get)

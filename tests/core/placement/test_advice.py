@@ -155,7 +155,7 @@ def test_late_advice_takes_no_gang_out_of_line():
     assert engine.view.gangs[G].state is State.RESERVED
 
 
-def test_room_that_comes_free_while_a_plan_is_made_is_not_forgotten():
+def test_capacity_freed_during_planning_is_not_forgotten():
     engine = cluster(2)
     engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
@@ -183,7 +183,7 @@ def test_the_binding_constraint_is_named():
     assert engine.view.refusals[G].proved
 
 
-def test_a_required_level_that_can_never_hold_the_gang_is_told_at_once():
+def test_a_required_level_that_can_never_hold_the_gang_is_reported_at_once():
     near = Constraints(near=Near(required="rack"))
     engine = cluster()
     engine.observe(GangSeen(templated("g", 3, needs(8), constraints=near)), 0.0)
@@ -225,7 +225,7 @@ def test_a_limit_further_up_the_tree_bounds_what_would_help():
     assert found == {"members": ["2 pods instead of 8"]}
 
 
-def test_quota_comes_free_with_the_room():
+def test_quota_is_freed_with_the_capacity():
     engine = cluster()
     engine.observe(queue("vision", 8), 0.0)
     engine.observe(GangSeen(gang("there", 1, queue="vision", expected_runtime_s=100.0)), 0.0)
@@ -235,7 +235,7 @@ def test_quota_comes_free_with_the_room():
     assert found == {"wait": ["8 GPUs of gang ns/there end"]}
 
 
-def test_room_of_another_queue_does_not_lift_a_quota():
+def test_capacity_of_another_queue_does_not_lift_a_quota():
     engine = cluster(2)
     engine.observe(queue("vision", 8), 0.0)
     engine.observe(GangSeen(gang("big", 1, queue="vision")), 0.0)
@@ -259,7 +259,7 @@ def test_nothing_helps_where_the_namespace_may_not_use_the_queue():
     assert found == {}
 
 
-def test_whoever_is_before_it_starts_first():
+def test_earlier_gangs_start_first():
     engine = cluster(1)
     engine.observe(pod("busy", "x", needs(8), node=NodeName("n0")), 0.0)
     engine.observe(GangSeen(gang("x", 1)), 0.0)
@@ -280,7 +280,7 @@ def test_a_gang_does_not_wait_for_itself():
     assert advise(waiting, snapshot, refusal, starts_at(0.0)).remedies == ()
 
 
-def test_a_gang_with_a_promise_that_asks_for_less_is_planned_at_once():
+def test_a_gang_with_a_reservation_that_requests_less_is_planned_at_once():
     policies = replace(POLICIES, backfill=Easy())
     engine = cluster(2)
     engine.observe(GangSeen(gang("x", 1, expected_runtime_s=900.0)), 0.0)

@@ -33,7 +33,7 @@ def test_a_cluster_is_too_small_without_the_nodes_left_out():
     )
 
 
-def test_a_cordoned_node_has_room_now():
+def test_a_cordoned_node_with_free_capacity_is_counted():
     engine = an_engine(node("a"), node("b"), node("c", unschedulable=True))
     engine.observe(pod("busy", "x", needs(8), node=NodeName("a")), 0.0)
     assert told(engine, templated("g", 2, needs(8))).endswith(

@@ -205,7 +205,7 @@ def test_a_role_that_fits_no_node_names_the_nearest_miss():
     assert "the closest, b, lacks 4 nvidia.com/gpu" in refusal.message
 
 
-def test_no_room_now_names_what_is_short():
+def test_no_capacity_now_names_what_is_short():
     made = cluster(node("a", 8))
     made.allocate("x", NodeName("a"), needs(7))
     result = Pack().place(waiting(templated("g", 1, needs(3))), Snapshot(made, ()))
@@ -214,7 +214,7 @@ def test_no_room_now_names_what_is_short():
     assert "The closest node, a, lacks 2 nvidia.com/gpu." in result.message
 
 
-def test_a_selector_nobody_matches_is_told_apart():
+def test_a_selector_without_matches_has_its_own_reason():
     wants = needs(selector=(Expression("zone", "In", ("mars",)),))
     refusal = placed(Pack(), templated("g", 1, wants), node("a"))
     assert "none of 1 node passes its nodeSelector" in refusal.message

@@ -78,7 +78,7 @@ def test_who_keeps_its_word_is_left_alone():
     assert not stopped(plan(engine, 31.0))
 
 
-def test_who_passed_nobody_may_be_late():
+def test_a_gang_that_overtook_no_other_may_be_late():
     engine = an_engine(*(node(f"n{index}") for index in range(3)))
     arrive(engine, "early", 1, 0.0, 20.0)
     plan(engine, 0.0)
@@ -93,7 +93,7 @@ def test_a_higher_priority_is_not_stopped_for_a_lower_one():
     assert not stopped(plan(engine, 60.0))
 
 
-def test_who_says_too_little_is_believed_no_more():
+def test_a_user_who_declares_too_little_is_corrected_by_history():
     history = RuntimeHistory()
     short = gang("short", 1, expected_runtime_s=10.0, user="eve")
     assert history.estimate(short).runtime_s == 10.0

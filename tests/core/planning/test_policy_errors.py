@@ -71,7 +71,7 @@ def two_gangs():
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_what_a_wrong_placer_does_is_told(case):
+def test_an_error_of_a_placer_is_reported(case):
     placer, problem = WRONG[case]
     with pytest.raises(PolicyError) as error:
         make_plan(two_gangs().begin_cycle(1.0), replace(POLICIES, placer=placer), 1.0)

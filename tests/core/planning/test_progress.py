@@ -44,7 +44,7 @@ class Watched:
         return Pack().place(waiting, snapshot)
 
 
-def test_a_plan_tells_whose_turn_it_is():
+def test_a_plan_reports_the_gang_that_it_plans():
     placer, snapshot = Watched(), two_gangs().begin_cycle(1.0)
     make_plan(snapshot, replace(POLICIES, placer=placer), 1.0)
     assert placer.seen == [BAD, GOOD]
@@ -52,7 +52,7 @@ def test_a_plan_tells_whose_turn_it_is():
 
 
 @pytest.mark.parametrize("gang_id", [BAD, GOOD])
-def test_a_plan_stops_when_it_is_told_to_and_says_where(gang_id):
+def test_a_stopped_plan_names_its_gang(gang_id):
     policies = replace(POLICIES, placer=Watched(gang_id))
     with pytest.raises(StoppedError) as stopped:
         make_plan(two_gangs().begin_cycle(1.0), policies, 1.0)
@@ -65,7 +65,7 @@ def test_a_forecast_stops_too():
         forecast(snapshot, replace(POLICIES, placer=Watched(GOOD)), 1.0)
 
 
-def test_whoever_is_told_to_stop_begins_with_nobody_else():
+def test_a_stopped_computation_starts_with_no_further_gang():
     progress = Progress()
     progress.turn(BAD)
     progress.stopped = True
@@ -105,7 +105,7 @@ def test_a_gang_that_cannot_be_shown_to_planners_is_set_aside(monkeypatch):
 
 
 @pytest.mark.parametrize("in_line", [False, True])
-def test_a_gang_whose_room_cannot_be_counted_is_named_by_the_plan(in_line, monkeypatch):
+def test_a_plan_names_the_gang_that_cannot_be_counted(in_line, monkeypatch):
     engine = two_gangs()
     if in_line:
         engine.begin_cycle(0.5)

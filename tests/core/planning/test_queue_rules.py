@@ -79,7 +79,7 @@ def test_what_is_wrong_with_a_tree():
     assert "default" in tree
 
 
-def test_loans_follow_limits_at_every_level():
+def test_borrowing_follows_limits_at_every_level():
     tree = QueueTree(
         [
             Queue("org", quotas=(Quota(GPU, 10_000),)),
@@ -186,7 +186,7 @@ def test_exchange_rates_count_for_shares():
     )
 
 
-def test_a_strict_queue_lets_nobody_pass():
+def test_a_strict_queue_lets_no_gang_pass():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q", strict=True)), 0.0)
     run(engine, "a", 1, needs(4), queue="q")
@@ -212,7 +212,7 @@ def test_a_drained_queue_is_emptied_and_goes_on_later():
     assert engine.view.assigned_node(PodUid("again")) == "n"
 
 
-def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_again():
+def test_a_finished_gang_is_drained_from_a_queue_once():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q")), 0.0)
     run(engine, "a", 1, needs(4), queue="q")
@@ -222,7 +222,7 @@ def test_a_gang_whose_work_is_done_does_not_leave_a_drained_queue_again_and_agai
     assert engine.view.gangs[GangId("ns/a")].state is State.PLACED
 
 
-def test_what_a_drain_costs_is_told_once():
+def test_the_cost_of_a_drain_is_reported_once():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q")), 0.0)
     run(engine, "a", 1, needs(4), queue="q")
@@ -232,7 +232,7 @@ def test_what_a_drain_costs_is_told_once():
     assert drains == [o.Drain(GangId("ns/a"), o.DrainReason.QUEUE, "q", 4 * (6.0 - started_s))]
 
 
-def test_what_leaves_reserved_nodes_is_told():
+def test_an_eviction_from_reserved_nodes_is_reported():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q")), 0.0)
     run(engine, "a", 1, needs(4), queue="q")
@@ -274,7 +274,7 @@ def test_the_cheapest_is_stopped():
 @pytest.mark.parametrize(
     ("protected", "gone"), [((), "saved"), (("saved",), "old"), (("old", "saved"), "saved")]
 )
-def test_whom_a_disruption_budget_protects_is_stopped_after_others(protected, gone):
+def test_gangs_with_a_disruption_budget_are_preempted_last(protected, gone):
     """As kube-scheduler does: where all are protected, it is the cheapest all the same."""
     engine = an_engine(node("n"), node("m"))
     two_queues(engine)
@@ -288,7 +288,7 @@ def test_whom_a_disruption_budget_protects_is_stopped_after_others(protected, go
     assert ("a PodDisruptionBudget protects it" in told) == (gone in protected)
 
 
-def test_a_disruption_budget_holds_nobody_up_for_good():
+def test_a_disruption_budget_delays_no_gang_for_good():
     engine = an_engine(node("n"), node("m"))
     engine.observe(f.QueueSeen(Queue("q", preemption=Preemption())), 0.0)
     run(engine, "bare", 1, needs(8), 0.0, "n", queue="q")
@@ -330,7 +330,7 @@ def test_minimum_run_time_delay_and_what_may_not_be_stopped():
     assert stopped(plan(engine, 120.0)) == ["ns/x-0"]
 
 
-def test_a_stale_plan_stops_nobody():
+def test_a_stale_plan_preempts_no_gang():
     engine = an_engine(node("n"), node("m"))
     two_queues(engine)
     run(engine, "x", 1, needs(8), 0.0, "n", queue="b")
@@ -420,7 +420,7 @@ def test_a_booking_recurs_and_is_for_its_queues():
     assert job_run.outcomes[GangId("ns/out")].started_s >= 150.0
 
 
-def test_whoever_runs_on_booked_nodes_is_stopped_if_the_booking_says_so():
+def test_gangs_on_reserved_nodes_are_evicted_if_the_reservation_says_so():
     booking = Booking("now", 50.0, 90.0, nodes=(NodeName("n"),), evicts=True)
     jobs = [Job("a", 0.0, 60.0, estimate_s=10.0)]
     job_run = JobRun([node("n")], jobs, POLICIES, bookings=[booking], limits=Limits(replan_s=1.0))
@@ -498,7 +498,7 @@ def arrive(engine, name, members, runtime_s):
         engine.observe(pod(f"{name}-{index}", name, needs(8)), 0.0)
 
 
-def test_room_that_is_reserved_comes_free_as_well():
+def test_released_assignments_free_capacity_as_well():
     """Whoever is planned while others are being bound passes nobody by for that."""
     engine = on_its_way()
     arrive(engine, "long", 1, 3600.0)
@@ -556,7 +556,7 @@ def test_quota_that_is_kept_is_not_taken_by_who_would_run_beyond_that():
     assert engine.view.gangs[GangId("ns/short")].state is State.RESERVED
 
 
-def test_a_promise_is_kept_when_a_queue_of_a_smaller_share_comes():
+def test_a_reservation_is_kept_when_a_queue_of_a_smaller_share_comes():
     engine = an_engine(node("n"))
     for name in "ab":
         engine.observe(f.QueueSeen(Queue(name)), 0.0)
@@ -645,7 +645,7 @@ def test_a_gang_that_lost_a_node_comes_before_fillers():
     assert engine.view.gangs[GangId("ns/filler")].state is State.PENDING
 
 
-def test_who_leaves_when_told_has_not_done_its_work():
+def test_an_evicted_pod_has_not_done_its_work():
     """A pod that exits with 0 on SIGTERM did not finish: its gang waits, and runs again."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("low", 2, needs(4))), 0.0)
@@ -667,7 +667,7 @@ def test_who_leaves_when_told_has_not_done_its_work():
 
 
 @pytest.mark.parametrize("gone_first", ["pods", "group"])
-def test_a_gang_whose_owner_takes_it_away_keeps_no_lost_places(gone_first):
+def test_a_withdrawn_gang_keeps_no_lost_places(gone_first):
     """A suspended job deletes its pods one by one: places kept for the first go with the last."""
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 3, needs(2))), 0.0)

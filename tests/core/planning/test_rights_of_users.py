@@ -48,7 +48,7 @@ def told(engine, name="g"):
 # -- nobody's -------------------------------------------------------------------------------------
 
 
-def test_gangs_of_nobody_share_one_limit():
+def test_gangs_without_a_user_share_one_limit():
     engine = an_engine(node("n"))
     engine.observe(f.QueueSeen(Queue("q", user_limits=((GPU, 4 * MILLI),))), 0.0)
     run(engine, "a", 4, queue="q")
@@ -60,7 +60,7 @@ def test_gangs_of_nobody_share_one_limit():
     assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
-def test_gangs_of_nobody_share_one_budget():
+def test_gangs_without_a_user_share_one_budget():
     engine = an_engine(node("n"))
     budget = GpuBudget(3600.0, DAY_S, per_user=True)
     engine.observe(f.QueueSeen(Queue("q", budgets=(budget,))), 0.0)
@@ -193,7 +193,7 @@ def test_who_runs_does_not_raise_himself_above_others():
 # -- what a tenant is told, and whom he may hold up -----------------------------------------------
 
 
-def test_a_namespace_is_told_the_queues_that_it_may_use():
+def test_a_refusal_names_the_queues_that_a_namespace_may_use():
     engine = an_engine(node("n"))
     theirs = Queue("theirs", namespaces=frozenset({"secret"}), open_to_all=False)
     ours = Queue("ours", namespaces=frozenset({"ns"}), open_to_all=False)
@@ -207,7 +207,7 @@ def test_a_namespace_is_told_the_queues_that_it_may_use():
     assert told(engine, "h")[1] == f"Queue 'nowhere' does not exist; {may}"
 
 
-def test_a_stranger_holds_nobody_up_in_a_strict_queue():
+def test_a_gang_without_rights_blocks_no_other_in_a_strict_queue():
     engine = an_engine(node("n"))
     queue = Queue("q", strict=True, namespaces=frozenset({"ns"}), open_to_all=False)
     engine.observe(f.QueueSeen(queue), 0.0)
@@ -237,7 +237,7 @@ def test_a_gang_that_is_being_stopped_is_stopped_first():
     assert engine.view.pod(PodUid("old-0")) is not None
 
 
-def test_a_stranger_is_not_told_what_is_wrong_with_a_queue():
+def test_a_namespace_without_rights_does_not_see_errors_of_a_queue():
     engine = an_engine(node("n"))
     closed = Queue("q", "secret", namespaces=frozenset({"theirs"}), open_to_all=False)
     engine.observe(f.QueueSeen(closed), 0.0)

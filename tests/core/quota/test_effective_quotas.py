@@ -36,7 +36,7 @@ def tree(*children: int, parent: int = 64, lending: int | None = None) -> QueueT
         ((64, 64, 64), (21_333, 21_333, 21_334)),
     ],
 )
-def test_what_children_are_promised_too_much_comes_off_the_largest(children, count):
+def test_excess_quota_of_children_is_taken_from_the_largest(children, count):
     made = tree(*children)
     assert made.nominal("top", KEY) == 64_000, "the parent's number is what its admin wrote"
     assert tuple(made.nominal(name, KEY) for name in "abc"[: len(children)]) == count
@@ -46,7 +46,7 @@ def test_what_children_are_promised_too_much_comes_off_the_largest(children, cou
     assert not made.problems, "all of them can be used"
 
 
-def test_a_child_above_its_parent_is_told_so():
+def test_a_child_above_its_parent_is_reported():
     made = tree(16, 4000)
     (sentence,) = made.notices("b")
     assert sentence == (
@@ -90,7 +90,7 @@ def test_a_queue_lends_what_it_has():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_no_queue_promises_more_than_it_has(seed):
+def test_no_queue_reserves_more_than_it_has(seed):
     rng = random.Random(seed)
     queues = [Queue("q0", quotas=(Quota(GPU, rng.randint(0, 64_000)),))]
     for index in range(1, 12):

@@ -105,7 +105,7 @@ def test_a_prediction_is_stretched_and_its_middle_stays():
     assert list(ranges(drawn)) == [(G, drawn[G].low_s, drawn[G].high_s)]
 
 
-def test_a_prediction_says_whose_end_it_relies_on():
+def test_a_prediction_names_the_gang_that_it_waits_for():
     engine = waiting_for("n0", "n1")
     found = forecast(engine.view.snapshot_all(10.0), POLICIES, 10.0)
     assert found[G].after in (GangId("ns/n0"), GangId("ns/n1"))

@@ -119,7 +119,7 @@ def pods(api: Api, told) -> PodClient:
 
 
 @pytest.mark.parametrize(("message", "by_rbac"), [(RBAC, True), (QUOTA, False)])
-def test_rbac_is_told_from_quotas(message, by_rbac):
+def test_rbac_is_distinguished_from_quotas(message, by_rbac):
     assert isinstance(error_for(403, message), RbacDenied) == by_rbac
 
 

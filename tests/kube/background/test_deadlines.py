@@ -152,7 +152,7 @@ def placed(scheduler, gang_id=GOOD) -> bool:
 # -- a computation and its deadline ---------------------------------------------------------------
 
 
-async def test_what_takes_too_long_is_stopped_and_tells_whose_turn_it_was(monkeypatch):
+async def test_a_computation_that_takes_too_long_is_stopped_and_names_its_gang(monkeypatch):
     progress, end = Progress(), threading.Event()
     time_passes_while(monkeypatch, lambda at: at.gang == BAD and not at.stopped)
 
@@ -167,7 +167,7 @@ async def test_what_takes_too_long_is_stopped_and_tells_whose_turn_it_was(monkey
     assert late.value.gang == BAD
 
 
-async def test_what_was_told_to_stop_and_ends_is_blamed_itself_and_not_who_is_next(monkeypatch):
+async def test_a_stopped_computation_is_blamed_and_not_the_next(monkeypatch):
     progress, told = Progress(), threading.Event()
     time_passes_while(monkeypatch, lambda at: at.gang == BAD and not at.stopped)
 
@@ -214,7 +214,7 @@ async def test_an_error_is_passed_on_and_a_result_too():
         await deadline.run(lambda: 1 // 0, Progress())
 
 
-async def test_whoever_waits_no_more_has_the_work_stopped():
+async def test_a_cancelled_caller_stops_its_work():
     progress, begun, ended = Progress(), threading.Event(), threading.Event()
 
     def work() -> None:
@@ -380,7 +380,7 @@ async def test_who_was_slow_and_came_to_an_end_is_no_suspect(endless):
 # -- beside planning ------------------------------------------------------------------------------
 
 
-async def test_a_forecast_that_takes_too_long_is_told_to_nobody(endless, monkeypatch):
+async def test_a_forecast_that_takes_too_long_is_not_reported(endless, monkeypatch):
     scheduler = a_scheduler(endless(asks=True))
     beside = scheduler.background
     told = []

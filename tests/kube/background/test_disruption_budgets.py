@@ -81,22 +81,22 @@ async def test_where_there_is_no_budget_no_pods_are_listed(engine):
     assert api.asked == {"poddisruptionbudgets": 1}
 
 
-async def test_of_a_namespace_with_too_many_budgets_nobody_is_moved(engine):
+async def test_no_gang_of_a_namespace_with_too_many_budgets_is_moved(engine):
     assert await protected(Api([budget("x", 0)] * (BUDGETS.most + 1), PODS), engine.view) == {A, B}
 
 
-async def test_of_a_namespace_with_too_many_pods_nobody_is_moved(engine):
+async def test_no_gang_of_a_namespace_with_too_many_pods_is_moved(engine):
     api = Api([budget("x", 0)], PODS * 100, more="more")
     assert await protected(api, engine.view) == {A, B}
     assert api.asked["pods"] * len(PODS) * 100 < PODS_READ.most + len(PODS) * 100 * 2
 
 
 @pytest.mark.parametrize("wrong", [{"status": {"disruptionsAllowed": "x"}}, 5])
-async def test_of_a_namespace_whose_budgets_cannot_be_read_nobody_is_moved(wrong, engine):
+async def test_no_gang_of_a_namespace_with_unreadable_budgets_is_moved(wrong, engine):
     assert await protected(Api([wrong], PODS), engine.view) == {A, B}
 
 
-async def test_without_an_answer_nobody_is_moved(engine):
+async def test_without_an_answer_no_gang_is_moved(engine):
     class Down:
         async def get(self, *_, **__) -> bytes:
             raise Unavailable(0, "down")
@@ -109,7 +109,7 @@ async def test_queues_spare_protected_gangs_whether_they_may_be_moved_or_not(eng
     assert await stoppable_protected(api, engine.view) == {C}
 
 
-async def test_whoever_writes_too_many_budgets_is_not_spared(engine):
+async def test_a_namespace_with_too_many_budgets_is_not_spared(engine):
     many = Api([budget("x", 0)] * (BUDGETS.most + 1), PODS)
     assert await stoppable_protected(many, engine.view) == frozenset()
     engine.observe(BudgetsSeen((A,)), 0.0)
@@ -152,5 +152,5 @@ async def test_of_very_many_namespaces_each_has_its_turn():
         (_Selector({}, [_Expression("a", "New")]), {}, True),
     ],
 )
-def test_whom_a_selector_selects(selector, labels, selected):
+def test_the_objects_that_a_selector_selects(selector, labels, selected):
     assert _selects(selector, labels) is selected

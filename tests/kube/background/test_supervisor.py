@@ -24,7 +24,7 @@ def scheduler(monkeypatch):
     return Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
 
 
-async def test_what_fails_is_counted_told_and_begun_anew(scheduler, caplog):
+async def test_a_failed_task_is_counted_logged_and_restarted(scheduler, caplog):
     tries, done = [], asyncio.Event()
 
     async def work() -> None:
@@ -51,7 +51,7 @@ async def test_a_failure_of_the_engine_is_passed_on(scheduler):
         await scheduler.background.supervise("advice", work)
 
 
-async def test_a_failure_of_the_engine_ends_the_process_whoever_caught_it(scheduler, monkeypatch):
+async def test_a_failure_of_the_engine_ends_the_process_wherever_caught(scheduler, monkeypatch):
     async def read(*_) -> None:
         await asyncio.Event().wait()
 
@@ -81,13 +81,13 @@ async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monk
     assert raised.group_contains(ZeroDivisionError)
 
 
-def test_what_a_gang_was_told_first_is_forgotten_with_it(scheduler):
+def test_the_first_forecast_of_a_gang_is_forgotten_with_it(scheduler):
     beside = scheduler.background
     beside._keep_predictions({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNED)})
     assert not scheduler.expected.gangs()
 
 
-async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, monkeypatch):
+async def test_a_gang_that_starts_during_a_forecast_gets_none(scheduler, monkeypatch):
     """What a running gang is told would stand on it for ever."""
     scheduler.driver.observe(NodeSeen(node("n")))
     for name, gpus in (("starts", 1), ("waits", 9)):
@@ -110,7 +110,7 @@ async def test_who_starts_while_starts_are_predicted_is_told_none(scheduler, mon
     assert scheduler.expected.gangs() == {"ns/waits"}
 
 
-async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeypatch):
+async def test_queues_report_their_next_gang_once_known(scheduler, monkeypatch):
     """Before the first plan and the first forecast the words of an earlier process stand."""
     began = asyncio.Event()
 
@@ -133,7 +133,7 @@ async def test_queues_are_told_who_is_next_once_that_is_known(scheduler, monkeyp
     assert began.is_set()
 
 
-async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkeypatch):
+async def test_queues_are_reported_without_any_prediction(scheduler, monkeypatch):
     async def run(*_) -> None:
         pass
 
@@ -142,7 +142,7 @@ async def test_queues_are_told_where_nothing_is_ever_predicted(scheduler, monkey
     await asyncio.wait_for(scheduler.background.tasks()["the status of queues"](), patience_s(10))
 
 
-def test_a_range_that_grew_is_told_though_its_middle_stays():
+def test_a_wider_range_is_reported_though_its_middle_stays():
     word = StatusRecord(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
     assert not word.is_significant(
         Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNED), None, 0.0
@@ -150,7 +150,7 @@ def test_a_range_that_grew_is_told_though_its_middle_stays():
     assert word.is_significant(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNED), None, 0.0)
 
 
-def test_an_end_of_a_range_that_has_passed_is_told_anew():
+def test_a_range_with_a_passed_end_is_reported_again():
     """The first moment a gang may start at moves with the clock, while the middle stays."""
     word = StatusRecord(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
 

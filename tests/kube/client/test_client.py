@@ -12,7 +12,7 @@ from gangsched.kube.client.errors import Invalid
 from gangsched.kube.client.paths import is_dns_name, named
 
 
-async def test_a_token_that_was_written_anew_is_used(tmp_path):
+async def test_a_renewed_token_is_used(tmp_path):
     """A pod's token lasts an hour; processes live longer."""
     said = []
 

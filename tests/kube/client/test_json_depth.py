@@ -48,7 +48,7 @@ class Client:
 
 
 @pytest.mark.parametrize("levels", [DEPTH_MAX, 700, 850, 900, 940, 960, 990, 1_100, DEEPEST])
-async def test_nobody_ends_a_watch_by_depth(levels):
+async def test_no_object_ends_a_watch_by_its_depth(levels):
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics())
     watch = Watch(Client(nested(levels)), "/podgroups", scheduler.informers.pod_groups)
     version = await watch._relist()
@@ -77,6 +77,6 @@ def test_what_any_decoder_reads_is_read():
         decode_bounded(json.loads, nested(levels).encode())
 
 
-def test_depth_is_told():
+def test_depth_is_measured():
     assert not too_deep(json.loads(nested(DEPTH_MAX)))
     assert too_deep(json.loads(nested(DEPTH_MAX + 1)))

@@ -8,7 +8,7 @@ from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.operators.work_queue import _WORKERS_OF_NAMESPACE, WorkQueue
 
 
-async def test_whoever_puts_much_waits_for_himself_alone():
+async def test_a_namespace_with_many_items_delays_itself_only():
     lanes = NamespaceFairQueue(lambda item: item[0])
     for number in range(1000):
         lanes.put(("much", number))
@@ -61,7 +61,7 @@ async def test_a_lane_has_no_more_items_out_than_it_may():
     assert not lanes._out
 
 
-async def test_a_namespace_whose_objects_take_long_leaves_workers_to_others():
+async def test_a_namespace_with_slow_objects_leaves_workers_to_others():
     worked, never = [], asyncio.Event()
 
     async def step(key) -> None:

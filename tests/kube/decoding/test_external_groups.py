@@ -366,7 +366,7 @@ async def test_one_object_that_cannot_be_worked_on_does_not_stop_the_others():
     running.cancel()
 
 
-async def test_what_fails_in_the_same_way_again_is_told_once(monkeypatch, caplog):
+async def test_a_repeated_failure_is_reported_once(monkeypatch, caplog):
     monkeypatch.setattr("gangsched.operators.work_queue._RETRY_S", 0.001)
     answers = ["no quota", "no quota", "no quota", "no such class", "", "no quota"]
 
@@ -435,7 +435,7 @@ def test_each_replica_key_of_a_workloads_group_is_a_gang(pods_first):
     assert [gang_of(one) for one in pods] == list(told)
 
 
-def test_a_workload_that_was_made_anew_is_not_gone():
+def test_a_recreated_workload_is_not_gone():
     heard = Heard()
     workloads = heard.informer
     workloads.decode_and_apply(ApiObject(json.dumps(WORKLOAD).encode()))

@@ -54,7 +54,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_layout_is_believed_only_when_everything_agrees(case):
+def test_a_layout_is_read_only_when_all_labels_agree(case):
     labels, annotations, allocatable, expected = CASES[case]
     assert mig_labels.layouts(LABELS | labels, annotations, allocatable) == expected
 

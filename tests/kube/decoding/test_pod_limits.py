@@ -91,7 +91,7 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("case", BEYOND)
-def test_a_template_beyond_a_bound_is_told_so(case):
+def test_a_template_above_a_limit_is_reported(case):
     spec, message = BEYOND[case]
     with pytest.raises(DecodeError) as error:
         podgroups.pod_group(decode_group(group(role(**spec))), {})
@@ -100,7 +100,7 @@ def test_a_template_beyond_a_bound_is_told_so(case):
 
 
 @pytest.mark.parametrize("case", [case for case in BEYOND if not case.startswith("letters of a")])
-def test_a_pod_beyond_a_bound_is_told_so_and_takes_its_room(case):
+def test_a_pod_above_a_limit_is_reported_and_charged(case):
     spec, message = BEYOND[case]
     containers = [*spec.get("containers", []), container(cpu="3", **{GPU: "2"})]
     fact = pods.pod_fact(pod("n", **{**spec, "containers": containers}), OURS)
@@ -143,7 +143,7 @@ def test_a_timestamp_of_many_letters_is_none():
         podgroups.pod_group(decode_group(raw), {})
 
 
-def test_a_group_of_too_many_pods_is_told_so():
+def test_a_group_of_too_many_pods_is_refused():
     roles = [role(f"w{i}", 50_000) for i in range(2)]
     assert podgroups.pod_group(decode_group(group(*roles)), {})[0].min_member == 100_000
     with pytest.raises(DecodeError) as error:

@@ -193,7 +193,7 @@ def test_grouping(case):
         (["gangsched.io/gang", "a.io/b", "c.io/d"], True, "a.io/b"),
     ],
 )
-def test_our_gate_is_told_from_those_of_others(gates, gated, held_by):
+def test_our_gate_is_distinguished_from_others(gates, gated, held_by):
     pod = ours({"schedulingGates": [{"name": gate} for gate in gates]})
     fact = pods.pod_fact(pod, frozenset({"gangsched"}))
     assert (fact.gated, fact.held_by) == (gated, held_by)
@@ -224,7 +224,7 @@ NUMBERS = {
 
 
 @pytest.mark.parametrize("case", NUMBERS)
-def test_numbers_that_annotations_cannot_have_are_told(case):
+def test_invalid_numbers_in_annotations_are_reported(case):
     annotations, message = NUMBERS[case]
     fact = pods.pod_fact(ours(annotations=annotations), frozenset({"gangsched"}))
     assert message in fact.invalid

@@ -51,7 +51,7 @@ def declared_user(scheduler: Scheduler, gang: str) -> str:
     return spec.user
 
 
-def test_a_group_does_not_say_whose_it_is():
+def test_a_group_does_not_name_its_owner():
     gang, _, _ = podgroups.pod_group(
         decode_group(written(spec={"minMember": 1, "user": "bob"})), {}
     )
@@ -106,7 +106,7 @@ def test_every_kind_of_gang_has_its_user(scheduler):
     assert {one.spec.user for one in declared} == {"ann"}
 
 
-def test_without_the_policy_nobody_is_known(scheduler):
+def test_without_the_policy_no_user_is_known(scheduler):
     """Anybody writes what he likes where admission does not write it for him."""
     scheduler.users.known = False
     scheduler.informers.pod_groups.on_update(written("own", spec={"minMember": 1}))
@@ -165,7 +165,7 @@ async def test_whether_users_are_known_is_asked_again(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("user", ["ann", ""])
-def test_parts_are_whose_the_owner_is(user):
+def test_owned_objects_have_the_user_of_their_owner(user):
     """Our account is believed: what it copies of a template must not name another user."""
     annotations = {USER: user} if user else {}
     metadata = {"name": "j", "namespace": "ns", "uid": "u", "annotations": annotations}

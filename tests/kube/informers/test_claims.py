@@ -139,7 +139,7 @@ def test_templates_are_read_again_once_their_claim_is_bound(cluster):
     assert (asked().required, asked().beyond) == (on("a"), ())
 
 
-def test_whoever_is_gone_is_not_read_again(cluster):
+def test_a_deleted_pod_is_not_read_again(cluster):
     scheduler, there = cluster
     there["Pod"].on_update(pod())
     there["Pod"].on_delete("p", None)
@@ -157,7 +157,7 @@ def test_a_claim_that_was_deleted_is_not_there(cluster):
     assert needs(scheduler).beyond == ("PersistentVolumeClaim c (there is no such claim)",)
 
 
-def test_whoever_only_asks_needs_no_right_to_volumes():
+def test_reading_commands_need_no_right_to_volumes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     assert "PersistentVolumeClaim" not in scheduler.informers.first()
     scheduler.informers.pods.on_update(pod())

@@ -109,7 +109,7 @@ def test_what_another_scheduler_has_is_nothing_to_us(cluster):
 WRONG = {"pytorchReplicaSpecs": {"Worker": {"replicas": "many"}}}
 
 
-def test_what_is_wrong_is_told_once_it_is_ours(cluster, caplog):
+def test_an_error_is_reported_once_the_object_is_ours(cluster, caplog):
     cluster.owner(*TORCH[:2], WRONG)
     assert not caplog.records, "it may be anybody's"
     cluster.pod("j-worker-0", TORCH)

@@ -102,7 +102,7 @@ def test_a_launcher_that_waits_for_its_workers_comes_late_in_its_group_too(clust
     assert gang.is_plannable()
 
 
-def test_a_leader_has_room_for_its_workers_where_its_group_counts_it_alone(cluster):
+def test_a_leader_has_capacity_for_workers_that_its_group_does_not_count(cluster):
     """LeaderWorkerSet makes a group of one with LeaderReady, and names itself in labels."""
     template = {"size": 3, "workerTemplate": TEMPLATE}
     spec = {"startupPolicy": "LeaderReady", "leaderWorkerTemplate": template}

@@ -56,7 +56,7 @@ def test_a_quota_that_is_gone_or_not_understood_counts_nothing():
     assert heard.facts == [seen, gone, seen, gone]
 
 
-def test_what_queues_and_groups_say_of_loans_and_domains():
+def test_queues_and_groups_report_borrowing_and_domains():
     raw = {
         "metadata": {"name": "q"},
         "spec": {"exclusive": "rack", "nonPreemptibleMayBorrow": True},

@@ -27,7 +27,7 @@ def admit(bound: PlannedPodLimit, gang: Gang, *, runs: bool = False) -> bool:
     return True
 
 
-def test_a_namespace_is_told_and_others_are_not_touched():
+def test_a_namespace_above_its_limit_leaves_others_alone():
     bound = PlannedPodLimit(10)
     assert admit(bound, group("a", 6))
     with pytest.raises(DecodeError) as error:

@@ -39,7 +39,7 @@ def node(uid: str) -> bytes:
     return json.dumps({"metadata": {"name": "n", "uid": uid}, "status": {}}).encode()
 
 
-def test_a_node_that_was_made_anew_is_not_gone():
+def test_a_recreated_node_is_not_gone():
     """After a gap in its watch, a list tells first of what is there and then of what vanished."""
     heard = Heard()
     nodes = Nodes(heard, heard.metrics)
@@ -166,7 +166,7 @@ def told(scheduler) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-async def test_every_mistake_of_a_new_group_is_told(cluster, kind):
+async def test_every_mistake_of_a_new_group_is_reported(cluster, kind):
     scheduler, there = cluster
     for wrong in ("soon", "later"):
         there[kind].on_update(group(wrong))
@@ -208,7 +208,7 @@ def test_namespaces_bring_no_malformed_queue_up_again(cluster, caplog):
     assert queue.namespaces == {"other"}, "the last valid declaration goes on"
 
 
-def test_a_queue_that_was_made_anew_is_not_gone(cluster):
+def test_a_recreated_queue_is_not_gone(cluster):
     scheduler, there = cluster
     there["Queue"].on_update(written("x", "old", spec={}))
     there["Queue"].on_update(written("x", "new", spec={"weight": 2}))
@@ -365,7 +365,7 @@ def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node
         assert taken(scheduler)[0] == 4
 
 
-def test_a_pod_that_we_fail_to_read_takes_its_room_where_it_runs(one_node, monkeypatch):
+def test_an_unreadable_pod_is_charged_where_it_runs(one_node, monkeypatch):
     scheduler, pods = one_node
     monkeypatch.setattr(decode, "of_pod", lambda *_: {}["a defect"])
     pods.on_update(a_pod("p", QUEUE, {"a": "b"}))
@@ -449,7 +449,7 @@ def warned(scheduler) -> list[str]:
     return [message for word in words for reason, message in word.events if reason == "UnknownKey"]
 
 
-def test_a_misspelt_key_of_a_pod_is_told_once_for_its_gang(one_node):
+def test_a_misspelt_key_of_a_pod_is_reported_once_for_its_gang(one_node):
     scheduler, pods = one_node
     for name in "abc":
         notes = {"gangsched.io/topology-requried": "rack"}
@@ -459,7 +459,7 @@ def test_a_misspelt_key_of_a_pod_is_told_once_for_its_gang(one_node):
     assert "did you mean gangsched.io/topology-required?" in said
 
 
-def test_pods_with_ever_other_keys_are_told_a_few_times(one_node):
+def test_pods_with_many_different_keys_are_reported_a_few_times(one_node):
     scheduler, pods = one_node
     for index in range(50):
         pods.on_update(a_pod(f"p{index}", TOGETHER, {f"gangsched.io/x{index}": "1"}, node=""))
@@ -467,7 +467,7 @@ def test_pods_with_ever_other_keys_are_told_a_few_times(one_node):
 
 
 @pytest.mark.parametrize("kind", ["PodGroup", "theirs"])
-def test_a_misspelt_key_of_a_group_is_told_once(cluster, kind):
+def test_a_misspelt_key_of_a_group_is_reported_once(cluster, kind):
     scheduler, there = cluster
     raw = json.loads(written("g", spec={"minMember": 1}))
     raw["metadata"]["labels"] = {"gangsched.io/queue": "q"}
@@ -488,7 +488,7 @@ def test_a_misspelt_key_of_a_group_is_told_once(cluster, kind):
         ("v1", "PodGroup ns/g: spec.priorityClassName 'high'"),
     ],
 )
-def test_a_class_that_is_not_there_is_told_by_the_field_its_user_wrote(cluster, version, field):
+def test_a_missing_class_is_reported_by_the_users_field(cluster, version, field):
     scheduler, there = cluster
     raw = json.loads(written("g", **WITHOUT["PodGroup"]))
     owner = OWNER | {"apiVersion": version, "kind": "PyTorchJob"}

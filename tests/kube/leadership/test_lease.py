@@ -106,7 +106,7 @@ async def test_a_lease_that_is_given_back_is_free_at_once():
     assert await second._try()
 
 
-async def test_a_candidate_that_only_just_looked_does_not_believe_the_writers_clock():
+async def test_a_new_candidate_ignores_the_writers_clock():
     lease = Lease()
     first, _ = candidate(lease, "a")
     assert await first._try()
@@ -115,7 +115,7 @@ async def test_a_candidate_that_only_just_looked_does_not_believe_the_writers_cl
     assert not await late._try()
 
 
-async def test_a_leader_whose_lease_is_anothers_stops(monkeypatch):
+async def test_a_leader_without_its_lease_stops(monkeypatch):
     lease = Lease()
     first, link = candidate(lease, "a")
     assert await first._try()

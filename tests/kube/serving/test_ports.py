@@ -82,7 +82,7 @@ async def test_two_processes_agree_on_what_was_made_first():
     assert both[0]._data == both[1]._data == secrets.data()
 
 
-async def test_only_who_has_a_certificate_of_ours_gets_in(tmp_path):
+async def test_only_clients_with_our_certificate_are_served(tmp_path):
     secrets = Secrets()
     tls = await Certificates(secrets, "ns/tls", HOST).context(clients=True)
     data = secrets.data()
@@ -139,7 +139,7 @@ async def test_an_empty_secret_is_filled():
     assert {"ca.crt", "ca.key", "tls.crt", "client.crt"} <= secrets.data().keys()
 
 
-async def test_certificates_of_somebody_else_are_served_and_not_renewed(monkeypatch):
+async def test_certificates_without_our_ca_key_are_served_and_not_renewed(monkeypatch):
     theirs = {key: value for key, value in issue(None, HOST).items() if key != "ca.key"}
     secrets = kept(theirs)
     monkeypatch.setattr("gangsched.kube.serving.certificates.due", lambda *_: True)
@@ -250,7 +250,7 @@ class Door:
         return json.dumps({"status": {"authenticated": False}}).encode()
 
 
-async def test_a_flood_of_unknown_tokens_keeps_nobody_out_who_was_in(monkeypatch):
+async def test_a_flood_of_unknown_tokens_keeps_known_clients_in(monkeypatch):
     monkeypatch.setattr(
         "gangsched.kube.serving.token_review._KEPT_S", 0.0
     )  # each is reviewed again
@@ -268,7 +268,7 @@ async def test_a_flood_of_unknown_tokens_keeps_nobody_out_who_was_in(monkeypatch
     assert door.most == 2
 
 
-async def test_what_is_remembered_of_tokens_is_bounded_and_the_refused_push_nobody_out(monkeypatch):
+async def test_the_token_cache_is_bounded_and_rejected_tokens_displace_none(monkeypatch):
     monkeypatch.setattr("gangsched.kube.serving.token_review._KEPT_S", math.inf)
     monkeypatch.setattr("gangsched.kube.serving.token_review._REFUSED_S", math.inf)
     monkeypatch.setattr(
@@ -293,7 +293,7 @@ async def test_a_review_that_is_not_answered_ends(monkeypatch):
 
 
 @pytest.mark.parametrize(("error", "status"), [(BusyError, 429), (TimeoutError, 503)])
-async def test_who_cannot_be_reviewed_is_told_so(error, status):
+async def test_a_client_that_cannot_be_reviewed_gets_an_error(error, status):
     class Unable:
         async def status(self, *_) -> int:
             raise error

@@ -58,7 +58,7 @@ async def _look(scheduler: Scheduler) -> None:
     task.cancel()
 
 
-async def test_a_group_is_told_of_pods_that_nobody_looks_at(seen):
+async def test_a_group_reports_pods_that_no_scheduler_serves(seen):
     scheduler, pods, groups = seen
     groups.on_update(group())
     scheduler.status._records[GANG].reason = "TooFewPods"
@@ -76,7 +76,7 @@ async def test_a_group_is_told_of_pods_that_nobody_looks_at(seen):
     assert explain(view, GANG)["message"].endswith(text)
 
 
-async def test_pods_that_their_scheduler_looks_at_are_nobody_elses_business(seen):
+async def test_pods_of_a_running_scheduler_are_not_reported(seen):
     scheduler, pods, groups = seen
     groups.on_update(group())
     scheduler.status._records[GANG].reason = "TooFewPods"

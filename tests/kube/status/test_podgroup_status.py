@@ -112,7 +112,7 @@ class Moody(Api):
 @pytest.mark.parametrize(
     ("error", "tries"), [(Unavailable(503, "etcd is away"), 2), (Forbidden(403, "no right"), 1)]
 )
-async def test_an_event_that_could_not_be_written_is_told_later(monkeypatch, error, tries):
+async def test_an_event_that_could_not_be_written_is_written_later(monkeypatch, error, tries):
     monkeypatch.setattr(podgroup_status, "_AGAIN_S", 0.01)
     api = Moody(g=[error], last=list(AWAY))
     await told(api, api.events)
@@ -141,7 +141,7 @@ class Slow:
         return b"{}"
 
 
-async def test_what_was_written_while_another_failed_is_written_when_all_begin_anew():
+async def test_a_status_written_beside_a_failure_is_written_after_the_restart():
     api = Slow()
     made = PodGroupStatusWriter(api)
     for name in ("good", "bad"):
@@ -309,7 +309,7 @@ async def test_a_scribble_in_a_status_is_overwritten(monkeypatch, stored):
         (Reason.OVER_QUOTA, "Normal"),
     ],
 )
-async def test_what_somebody_has_to_mend_is_a_warning(reason, kind):
+async def test_a_problem_for_an_administrator_is_a_warning(reason, kind):
     api = Api()
     made = PodGroupStatusWriter(api)
     made.subject(G, OURS)
@@ -335,7 +335,7 @@ async def test_peers_groups_are_warned_of_the_same(kind):
 
 
 @pytest.mark.parametrize("lasts", [True, False])
-async def test_pods_whose_group_is_not_there_are_told_if_that_lasts(lasts):
+async def test_pods_without_their_group_are_reported_if_that_lasts(lasts):
     api = Api()
     made = PodGroupStatusWriter(api)
     made.subject(G, ObjectRef("batch/v1", "Job", "ns", "g", "u"))
@@ -353,7 +353,7 @@ def test_moments_are_long_enough_for_the_garbage_collector():
     assert podgroup_status._PASSING_S[Reason.NO_GROUP.value] >= 5.0
 
 
-async def test_a_promise_that_came_or_moved_is_told():
+async def test_a_new_or_moved_reservation_is_reported():
     """Also where the start that is expected stays where it was."""
     made, told = PodGroupStatusWriter(Api()), []
     group = ObjectRef("gangsched.io/v1beta1", "PodGroup", "ns", "g", "g", has_status=True)

@@ -110,7 +110,7 @@ async def test_a_queue_may_go_while_another_is_written(world):
     assert await a_round(1.0) == ["busy"]
 
 
-async def test_a_queue_made_anew_has_its_status_too(world):
+async def test_a_recreated_queue_has_its_status_too(world):
     _, api, a_round, writer = world
     await a_round(1.0)
     writer.queues.track("idle", "another", None)
@@ -123,7 +123,7 @@ async def test_a_queue_made_anew_has_its_status_too(world):
     assert await a_round(9.0) == []
 
 
-async def test_users_who_are_made_up_push_nobody_out():
+async def test_invented_users_displace_no_real_one():
     engine = an_engine(node("n"))
     budget = GpuBudget(1e6, 86_400.0, per_user=True)
     engine.observe(f.QueueSeen(Queue("q", budgets=(budget,))), 0.0)
@@ -139,7 +139,7 @@ async def test_users_who_are_made_up_push_nobody_out():
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_a_queue_does_not_name_who_is_next(world, monkeypatch, named):
+async def test_a_queue_does_not_name_its_next_gang(world, monkeypatch, named):
     engine, api, a_round, writer = world
     monkeypatch.setattr(writer, "_name_gangs", named)
     statuses = {}

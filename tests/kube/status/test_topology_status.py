@@ -64,7 +64,7 @@ async def test_one_may_go_while_another_is_written(world):
     assert await a_round() == [("a", "first")]
 
 
-async def test_one_made_anew_while_its_predecessor_is_written_has_its_status_too(world):
+async def test_an_object_recreated_during_a_write_has_its_status_too(world):
     writer, api, a_round = world
     await a_round()
     writer.topologies.track("a", "second", None)

@@ -39,7 +39,7 @@ def test_what_is_read_is_what_was_written_in_its_order():
     assert read(written(())) == []
 
 
-def test_one_namespace_leaves_room_for_the_others():
+def test_one_namespace_leaves_space_for_the_others():
     many = [past(f"loud/g{index}", given_up="x" * 300) for index in range(5_000)]
     facts = [*many, past("calm/g", attempts=1), f.PreemptionRestored("calm/h", "loud/g1", 1.0)]
     text = written(facts)

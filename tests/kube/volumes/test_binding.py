@@ -298,7 +298,7 @@ async def test_the_volumes_of_a_node_go_round_as_far_as_they_can(world):
     assert world.objects[PVC, "b"]["spec"]["volumeName"] == "v1"
 
 
-async def test_who_is_never_answered_starts_nobody_and_nothing_is_left(world):
+async def test_an_unanswered_claim_starts_no_gang_and_leaves_nothing(world):
     world.answers = False
     world.claim("a")
     world.claim("b", "silent")
@@ -354,7 +354,7 @@ async def test_another_change_of_a_claim_is_no_failure(world):
     assert (await bound(world)).keys() == {"p0"}
 
 
-async def test_an_older_word_of_a_claim_is_not_believed(world):
+async def test_an_older_version_of_a_claim_is_ignored(world):
     world.claim("a", "silent")
     before = json.dumps(world.objects[PVC, "a"]).encode()
     world.gang(of("a"))
@@ -469,7 +469,7 @@ async def test_storage_that_a_driver_has_decides_where_a_volume_is_made(world):
     assert await bound(world) == {"p0": "n2"}
 
 
-async def test_a_claim_is_answered_anew_when_its_class_or_a_volume_comes(world):
+async def test_a_claim_is_answered_again_when_its_class_or_a_volume_comes(world):
     world.claim("a", "later")
     world.gang(of("a"))
     why = "it is not bound, and there is no StorageClass later"
@@ -486,7 +486,7 @@ async def test_a_claim_is_answered_anew_when_its_class_or_a_volume_comes(world):
     assert world.beyond() == (f"{PVC} a (there is no such claim)",)
 
 
-async def test_a_volume_that_a_gang_is_to_have_is_offered_to_nobody_else(world):
+async def test_a_volume_assigned_to_a_gang_is_offered_to_no_other(world):
     world.volume("v1", "n1", "hand")
     world.claim("a", "hand")
     world.claim("b", "silent")
