@@ -21,6 +21,7 @@ from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.policy import Policies
 from gangsched.kube.decoding.cluster.queues import queue as decode
+from gangsched.kube.decoding.metadata import decode_group
 from simulator.jobs import Job
 from simulator.virtual.job_run import JobRun
 
@@ -160,7 +161,7 @@ class Scenario(Model):
 def read(name: str, spec: dict[str, Any]) -> Queue:
     """Read a queue as the scheduler does."""
     body = {"metadata": {"name": name}, "spec": spec}
-    return decode(json.dumps(body).encode(), {}, {})
+    return decode(decode_group(json.dumps(body).encode()), {}, {})
 
 
 def policies(named: dict[str, str]) -> Policies:
