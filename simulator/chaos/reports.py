@@ -175,7 +175,7 @@ class Reports:
     view: Callable[[Mapping[str, Any]], View]
     name: Callable[[Mapping[str, Any]], str]
     now: dict[str, View] = field(default_factory=dict)
-    found: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
     _marked: dict[str, View] | None = None
@@ -208,19 +208,19 @@ class Reports:
 
     def mark(self) -> None:
         """Start to compare with the current views."""
-        self._marked, self.found = dict(self.now), []
+        self._marked, self.differences = dict(self.now), []
 
     def unmark(self) -> list[str]:
         """Stop comparing; return the differences since `mark`."""
         self._marked = None
-        return self.found
+        return self.differences
 
     def _compare(self, uid: str) -> None:
         if self._marked is None:
             return
         for difference in differences(self._names[uid], self._marked.get(uid), self.now.get(uid)):
-            if difference not in self.found:
-                self.found.append(difference)
+            if difference not in self.differences:
+                self.differences.append(difference)
 
     def _look_at_wait(self, name: str, before: tuple[str, str], after: tuple[str, str]) -> None:
         if before[0] == after[0] and before[1] and before[1] != after[1]:

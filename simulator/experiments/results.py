@@ -178,8 +178,8 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     """
     assert run.stays is not None, "a run that is over has been counted"  # noqa: S101
     tree, gpu_s = run.tree(), run.stays.gpu_s(run.last_s)
-    own = np.bincount(run.stays.queue + 1, gpu_s, len(run.loans) + 1)[1:].tolist()
-    held_s = dict(zip(sorted(run.loans), own, strict=True))
+    own = np.bincount(run.stays.queue + 1, gpu_s, len(run.quota_use) + 1)[1:].tolist()
+    held_s = dict(zip(sorted(run.quota_use), own, strict=True))
     outcomes: dict[str, list[JobOutcome]] = {}
     for outcome in came(run):
         outcomes.setdefault(tree.charged_queue(outcome.job.queue), []).append(outcome)
@@ -187,9 +187,9 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
     for name, depth in _in_order(tree):
         below = tree.subtree(name)
         in_subtree = [outcome for queue in below for outcome in outcomes.get(queue, ())]
-        loans = run.loans[name]
+        quota_use = run.quota_use[name]
         used_s = sum(held_s[queue] for queue in below)
-        if not in_subtree and not used_s and not loans.guarantee:
+        if not in_subtree and not used_s and not quota_use.nominal:
             continue
         waits = _spread([outcome.wait_s for outcome in in_subtree if outcome.wait_s is not None])
         rows.append(
@@ -206,11 +206,13 @@ def queue_rows(run: Run) -> list[dict[str, object]]:
                     if outcome.job.id not in run.never
                 ),
                 "never_started": sum(outcome.started_s is None for outcome in in_subtree),
-                "guarantee_gpus": loans.guarantee,
+                "guarantee_gpus": quota_use.nominal,
                 "used_gpu_h": used_s / 3600,
-                "guarantee_used": loans.own_s / loans.guarantee_s if loans.guarantee_s else None,
-                "borrowed_gpu_h": loans.borrowed_s / 3600,
-                "lent_gpu_h": loans.lent_s / 3600,
+                "guarantee_used": quota_use.own_s / quota_use.nominal_s
+                if quota_use.nominal_s
+                else None,
+                "borrowed_gpu_h": quota_use.borrowed_s / 3600,
+                "lent_gpu_h": quota_use.lent_s / 3600,
                 "stopped": sum(outcome.stopped for outcome in in_subtree),
                 "lost_gpu_h": sum(outcome.lost_gpu_s for outcome in in_subtree) / 3600,
             }

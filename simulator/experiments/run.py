@@ -36,7 +36,7 @@ from simulator.traces import Trace
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer, Writes
 from simulator.virtual.job_run import JobRun, Observers, Timing
-from simulator.virtual.usage_meter import Loans, Meter, Stays
+from simulator.virtual.usage_meter import Meter, QuotaUse, Stays
 
 SAMPLES = 400
 PICTURES = 6
@@ -64,7 +64,7 @@ class Run:
     """The result of a run.
 
     `stories` has the reports of each gang: time, message, reason. `never` has the gangs that cannot
-    run. `loans` counts up to the arrival of the last job, at `last_s`.
+    run. `quota_use` counts up to the arrival of the last job, at `last_s`.
     """
 
     scenario: Scenario
@@ -77,7 +77,7 @@ class Run:
     stories: dict[GangId, list[tuple[float, str, str]]] = field(default_factory=dict)
     never: dict[GangId, Hopeless] = field(default_factory=dict)
     stays: Stays | None = None
-    loans: dict[str, Loans] = field(default_factory=dict)
+    quota_use: dict[str, QuotaUse] = field(default_factory=dict)
     last_s: float = 0.0
     left_out: dict[str, int] = field(default_factory=dict)
     end_s: float = 0.0
@@ -285,7 +285,7 @@ class _Runner:
         result.outcomes = list(job_run.outcomes.values())
         job_run.close()
         result.last_s = result.last_s or job_run.now_s
-        result.loans = result.loans or self._meter.loans(job_run.now_s)
+        result.quota_use = result.quota_use or self._meter.quota_use(job_run.now_s)
         result.stays = self._meter.close(job_run.now_s)
         left = [outcome.job for outcome in result.outcomes if outcome.started_s is None]
         result.never = never_run(result, left, self._start)
@@ -318,7 +318,7 @@ class _Runner:
             self._job_run.at(now_s + self._every_s, self._take_sample)
 
     def _last_came(self) -> None:
-        self._result.loans = self._meter.loans(self._job_run.now_s)
+        self._result.quota_use = self._meter.quota_use(self._job_run.now_s)
 
     def _keep_report(self, report: o.Report) -> None:
         """Keep the reports of a gang; of successive reports with one reason, the first and last."""

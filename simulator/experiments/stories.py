@@ -107,7 +107,7 @@ def _occupied(
     stays = run.stays
     assert stays is not None, "a run that is over has been counted"  # noqa: S101
     number = {name: at for at, name in enumerate(queues)}
-    known = [number.get(name, len(queues)) for name in sorted(run.loans)]
+    known = [number.get(name, len(queues)) for name in sorted(run.quota_use)]
     queue = np.array([*known, len(queues)])[stays.queue]  # -1 is the last
     step_s = max(run.end_s, 1.0) / _COLUMNS
     size = (len(queues) + 1) * len(rows)

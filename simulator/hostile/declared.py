@@ -7,7 +7,7 @@ from gangsched.api import names
 from gangsched.core.model.ids import GangId
 from simulator.hostile.objects import NAMESPACE, VICTIM
 from simulator.hostile.templates import GPU, NODES, Json
-from simulator.hostile.truth import GPU_MIB, ROOM
+from simulator.hostile.truth import ALLOCATABLE, GPU_MIB
 
 LIMIT_NODES = 1
 """The hostile tenant's quota, as the amounts of so many nodes."""
@@ -32,7 +32,7 @@ def declared(*, borrowing: bool) -> Iterable[tuple[str, Json]]:
     shares = {"all": len(NODES), NAMESPACE: LIMIT_NODES, VICTIM: len(NODES) - LIMIT_NODES}
     for name, nodes in shares.items():
         quotas = []
-        for resource, each in ROOM.items():
+        for resource, each in ALLOCATABLE.items():
             limit = f"{each * nodes}m" if resource == "cpu" else each * nodes
             quotas.append({"resource": resource, "nominal": limit})
             if name == NAMESPACE and not borrowing:
@@ -45,7 +45,7 @@ def declared(*, borrowing: bool) -> Iterable[tuple[str, Json]]:
         labels = {"kubernetes.io/hostname": node, "dc": "d", "rack": f"r{index // 4}"}
         labels |= {"nvidia.com/gpu.memory": str(GPU_MIB), "nvidia.com/gpu.product": "H100"}
         allocatable = {
-            key: f"{limit}m" if key == "cpu" else str(limit) for key, limit in ROOM.items()
+            key: f"{limit}m" if key == "cpu" else str(limit) for key, limit in ALLOCATABLE.items()
         }
         status = {"allocatable": allocatable}
         yield "Node", {"metadata": _meta(node) | {"labels": labels}, "status": status}

@@ -232,7 +232,7 @@ class TenantCluster:
         else:
             document = self.objects.pop(uid)
             self._left(document)
-            self.truth.promised.pop(group_of(document), None)
+            self.truth.assigned.pop(group_of(document), None)
             if (reader := self._reader(document)) is not None:
                 reader.on_delete(uid, None)
         self.settle()
@@ -285,7 +285,7 @@ class TenantCluster:
             case o.Reserve():
                 self._reserved(order)
             case o.Release():
-                self.truth.promised.pop(order.gang, None)
+                self.truth.assigned.pop(order.gang, None)
                 self._write(order.gang, {"assignments": []})
             case o.Prepare() if order.uid in self.truth.pods:
                 self.scheduler.driver.observe(f.Prepared(order.uid, order.node))
@@ -316,7 +316,7 @@ class TenantCluster:
         places = [{"pod": pod.split("/", 1)[1], "node": node} for pod, node in order.assignments]
         self._write(order.gang, {"phase": "Reserved", "assignments": places})
         namespace, name = order.gang.split("/", 1)
-        assigned = self.truth.promised.setdefault(order.gang, {})
+        assigned = self.truth.assigned.setdefault(order.gang, {})
         for pod, node in order.assignments:
             assigned[pod] = (node, {})
         roles = group["spec"].get("roles", ())
@@ -339,7 +339,7 @@ class TenantCluster:
 
     def _bind(self, order: o.Bind) -> None:
         pod = self.truth.pods[PodUid(order.uid)]
-        before = set(self.truth.over(order.node))
+        before = set(self.truth.overcommitted(order.node))
         spec = {**pod.document["spec"], "nodeName": str(order.node)}
         pod.document = {**pod.document, "spec": spec, "status": {"phase": "Running"}}
         pod.by_us, pod.devices = True, order.devices
@@ -353,7 +353,7 @@ class TenantCluster:
             pod.document = {**pod.document, "metadata": {**metadata, "annotations": annotations}}
         self.violations += [
             f"binding {order.name} to {order.node}: {sentence}"
-            for sentence in self.truth.over(order.node)
+            for sentence in self.truth.overcommitted(order.node)
             if sentence not in before
         ]
         if not self.borrowing:

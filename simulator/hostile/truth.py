@@ -14,7 +14,7 @@ from simulator.hostile.templates import GPU, NODES, Json
 
 Amounts = dict[str, int]
 
-ROOM: Mapping[str, int] = {"cpu": 64_000, "memory": 256 * 2**30, GPU: 8, "pods": 110}
+ALLOCATABLE: Mapping[str, int] = {"cpu": 64_000, "memory": 256 * 2**30, GPU: 8, "pods": 110}
 """The allocatable amounts of each node; cpu in thousandths."""
 
 GPU_MIB = 80_000
@@ -153,7 +153,7 @@ class Truth:
     """The existing pods by uid, and the assignments of pods that do not exist yet."""
 
     pods: dict[str, Pod] = field(default_factory=dict)
-    promised: dict[str, dict[str, tuple[str, Amounts]]] = field(default_factory=dict)
+    assigned: dict[str, dict[str, tuple[str, Amounts]]] = field(default_factory=dict)
     """By gang: pod name -> its node, and the amounts assigned there."""
 
     def here(self, node: str) -> Iterable[Pod]:
@@ -171,13 +171,13 @@ class Truth:
         total[GPU] = total.get(GPU, 0) + len(shared)
         return total
 
-    def over(self, node: str) -> list[str]:
+    def overcommitted(self, node: str) -> list[str]:
         """Return a sentence for each over-committed resource of a node."""
         used = self.used(node)
         problems = [
-            f"{node} has {ROOM[resource]} of {resource}, and pods of {used[resource]}"
-            for resource in ROOM
-            if used.get(resource, 0) > ROOM[resource]
+            f"{node} has {ALLOCATABLE[resource]} of {resource}, and pods of {used[resource]}"
+            for resource in ALLOCATABLE
+            if used.get(resource, 0) > ALLOCATABLE[resource]
         ]
         taken: set[int] = set()
         for pod in self.here(node):
@@ -192,7 +192,7 @@ class Truth:
         problems += [
             f"GPU {device} of {node} is shared by pods of {milli} thousandths"
             for device, milli in share_of.items()
-            if milli > 1000 or device >= ROOM[GPU]
+            if milli > 1000 or device >= ALLOCATABLE[GPU]
         ]
         return problems
 
@@ -211,16 +211,17 @@ class Truth:
         """Return whether kubelet and ResourceQuota admit a pod that names its own node."""
         if pod.node not in NODES:
             return False
-        asks = {"pods": 1} | {key: value for key, value in pod.asks.items() if key in ROOM}
+        asks = {"pods": 1} | {key: value for key, value in pod.asks.items() if key in ALLOCATABLE}
         used = self.used(pod.node)
-        for places in self.promised.values():
+        for places in self.assigned.values():
             for name, (node, promised) in places.items():
                 if node == pod.node and not self._is_there(name):
                     _add(used, promised)
                     used["pods"] += 1
         own = self.held(pod.namespace, by_us=False)
         return all(
-            used.get(key, 0) + value <= ROOM[key] and own.get(key, 0) + value <= OWN_SHARE[key]
+            used.get(key, 0) + value <= ALLOCATABLE[key]
+            and own.get(key, 0) + value <= OWN_SHARE[key]
             for key, value in asks.items()
         )
 

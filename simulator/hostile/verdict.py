@@ -8,7 +8,7 @@ from gangsched.core.model.ids import NodeName
 from simulator.hostile.declared import LIMIT_NODES
 from simulator.hostile.objects import NAMESPACE, VICTIM
 from simulator.hostile.templates import GPU, NODES
-from simulator.hostile.truth import ROOM, Truth
+from simulator.hostile.truth import ALLOCATABLE, Truth
 
 _MILLI = "gpu-milli"
 _SHOWN = 300
@@ -32,7 +32,7 @@ def beyond_limit(truth: Truth, pod: str) -> Iterator[str]:
     if not pod.startswith(NAMESPACE):
         return
     held = truth.held(NAMESPACE, by_us=True)
-    limits = {key: limit * LIMIT_NODES for key, limit in ROOM.items()}
+    limits = {key: limit * LIMIT_NODES for key, limit in ALLOCATABLE.items()}
     limits[_MILLI] = limits[GPU] * 1000
     for key, limit in limits.items():
         if held.get(key, 0) > limit:
@@ -59,7 +59,7 @@ def audit(view: EngineView, truth: Truth) -> Iterator[str]:
     cluster = view.cluster
     for node in NODES:
         row, real = cluster.rows[NodeName(node)], truth.used(node)
-        for key in ROOM:
+        for key in ALLOCATABLE:
             counted = int(cluster.used[row, cluster.resources.index(key)])
             if counted < real.get(key, 0):
                 yield f"the usage of {node} is {counted} of {key}, and its pods use {real[key]}"

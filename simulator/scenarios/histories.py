@@ -13,7 +13,7 @@ def machine(index: int) -> Node:
     return Node(NodeName(f"n{index}"), (("cpu", 64_000), (GPU, 8), ("pods", 110)))
 
 
-def a_tree(rng: random.Random, gpus: int) -> list[Queue]:
+def random_tree(rng: random.Random, gpus: int) -> list[Queue]:
     """Return a random tree of up to three levels with nominal quotas that add up."""
     milli = gpus * 1000
     queues = [Queue("org", quotas=(Quota(GPU, milli),))]
@@ -46,7 +46,7 @@ def a_tree(rng: random.Random, gpus: int) -> list[Queue]:
     return queues
 
 
-def jobs(rng: random.Random, queues: list[Queue], count: int) -> list[Job]:
+def random_jobs(rng: random.Random, queues: list[Queue], count: int) -> list[Job]:
     """Return jobs of all sizes, in order of arrival, for the queues without children."""
     parents = {queue.parent for queue in queues}
     leaves = [queue.name for queue in queues if queue.name not in parents]

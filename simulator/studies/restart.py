@@ -22,7 +22,7 @@ from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies
 from gangsched.core.quota.charges import charge_of
 from gangsched.core.snapshot import RunningGang, Snapshot, SolverBudget
-from simulator.scenarios.histories import a_tree, jobs, machine
+from simulator.scenarios.histories import machine, random_jobs, random_tree
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
 
@@ -91,9 +91,9 @@ class RestartRun(ApiCallJobRun):
         self._new = build
         self._until_s = until_s
         self._machines = [machine(index) for index in range(rng.randint(2, 6))]
-        queues = a_tree(rng, 8 * len(self._machines))
+        queues = random_tree(rng, 8 * len(self._machines))
         api = ApiServer(rng, rng.choice((0.0, 0.0, 0.5)), rng.choice((0.0, 0.1)))
-        arrivals = jobs(rng, queues, 60)
+        arrivals = random_jobs(rng, queues, 60)
         super().__init__(api, self._machines, arrivals, policies, queues, checked=False)
         self.at(1.0, self._compare)
         self.at(rng.uniform(5, 50), self._grow)

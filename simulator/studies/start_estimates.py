@@ -21,7 +21,7 @@ from gangsched.core.planning.forecast import (
 )
 from gangsched.core.policy import Policies
 from simulator.jobs import Job
-from simulator.scenarios.histories import a_tree, machine
+from simulator.scenarios.histories import machine, random_tree
 from simulator.virtual.job_run import JobRun
 
 LAST_S = 86_400.0
@@ -109,7 +109,7 @@ class ForecastRun(JobRun):
         self._last_s = last_s
         self._open: dict[GangId, list[Forecast]] = {}
         nodes = [machine(index) for index in range(rng.randint(3, 6))]
-        queues = a_tree(rng, 8 * len(nodes))
+        queues = random_tree(rng, 8 * len(nodes))
         arrivals = wrongly_estimated(rng, queues, 8 * len(nodes), last_s)
         super().__init__(
             nodes, arrivals, policies, queues, checked=False, limits=Limits(replan_s=600.0)

@@ -23,7 +23,7 @@ class Writes:
     _tokens: float = -1.0
     _at_s: float = 0.0
 
-    def room(self, now_s: float) -> int:
+    def available(self, now_s: float) -> int:
         """Return how many more writes may be requested now."""
         if now_s >= self._at_s:
             fresh = self._tokens < 0 and self._at_s == 0.0

@@ -160,7 +160,7 @@ class JobRun:
             if interval_s and self.now_s >= self._plan_next_s:
                 self._plan_next_s = self.now_s + interval_s
                 self.at(self._plan_next_s, lambda: None)
-            starts = None if writes is None else writes.room(self.now_s)
+            starts = None if writes is None else writes.available(self.now_s)
             if starts is not None and starts <= 0:
                 return
             snapshot = self.engine.begin_cycle(now_s=self.now_s, pods_max=starts)

@@ -1,8 +1,8 @@
-"""The world of published simulators: at every event all jobs are planned anew, from nothing.
+"""The model of published simulators: at every event, all jobs are planned again from scratch.
 
-Muri's (Zhao et al., SIGCOMM'22, after Tiresias): jobs give way at any event at the cost of a fixed
-overhead, an event is an arrival or the next completion, and who does not fit is passed by. The
-planner and the policies are the scheduler's own.
+The model is that of Muri (Zhao et al., SIGCOMM'22, after Tiresias). An event is an arrival or the
+next completion. At any event a job may be preempted, at the cost of a fixed overhead; jobs that do
+not fit are skipped. The planner and the policies are the scheduler's own.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -42,11 +42,11 @@ class Stays:
 
 
 @dataclass(frozen=True, slots=True)
-class Loans:
+class QuotaUse:
     """GPU-seconds of a queue's subtree: own use, borrowed, lent, and all of its nominal quota."""
 
-    guarantee: float | None
-    guarantee_s: float
+    nominal: float | None
+    nominal_s: float
     own_s: float
     borrowed_s: float
     lent_s: float
@@ -171,16 +171,16 @@ class Meter:
         """Return how many GPUs are held on each node now, in the order of the nodes."""
         return self._on_node
 
-    def loans(self, now_s: float) -> dict[str, Loans]:
+    def quota_use(self, now_s: float) -> dict[str, QuotaUse]:
         """Return what each queue used of its nominal quota, borrowed and lent, up to now."""
         self._advance(now_s)
-        loans = {}
+        use_of = {}
         for name in self.names:
             rows = [at for at, (queue, _) in enumerate(self._rows) if queue == name]
             nominal = float(self._nominal[rows].sum()) if self._limited[rows].any() else None
             sums = (float(v[rows].sum()) for v in (self._own, self._borrowed, self._lent))
-            loans[name] = Loans(nominal, (nominal or 0.0) * now_s, *sums)
-        return loans
+            use_of[name] = QuotaUse(nominal, (nominal or 0.0) * now_s, *sums)
+        return use_of
 
     def close(self, now_s: float) -> Stays:
         """Return all stays; pods that still run are counted up to now."""

@@ -24,7 +24,7 @@ from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.recording.journal import Journal, RecordingEngine
 from simulator.jobs import Job
-from simulator.scenarios.histories import a_tree, jobs
+from simulator.scenarios.histories import random_jobs, random_tree
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
 
@@ -69,11 +69,11 @@ class Recorded(ApiCallJobRun):
         self._flies = False
         self._machines = [machine(index) for index in range(5)]
         self._machines.append(cut(machine(5), (_LAYOUTS[0], *[()] * 3)))
-        queues = a_tree(rng, 44)
+        queues = random_tree(rng, 44)
         budget = GpuBudget(4_000.0, 3_600.0, per_user=True)
         queues.append(Queue("spare", "org", budgets=(budget,), weight=2.0))
         self._queues = queues
-        come = [self._asked(one) for one in jobs(rng, queues, 40)]
+        come = [self._asked(one) for one in random_jobs(rng, queues, 40)]
         booking = Booking("upkeep", 150.0, 200.0, (NodeName("n4"),), evicts=True)
 
         def engine(limits):

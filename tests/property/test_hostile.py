@@ -103,13 +103,13 @@ def test_the_checks_find_a_full_node_and_a_full_queue():
         "memory": 2**30,
         "nvidia.com/gpu": 8,
     }
-    assert truth.over("n0") == []
+    assert truth.overcommitted("n0") == []
     assert not list(beyond_limit(truth, "hostile/a"))
     truth.pods["b"] = asking("b", 1)
-    assert truth.over("n0") == ["n0 has 8 of nvidia.com/gpu, and pods of 9"]
+    assert truth.overcommitted("n0") == ["n0 has 8 of nvidia.com/gpu, and pods of 9"]
     assert list(beyond_limit(truth, "hostile/b"))
     truth.pods["b"] = asking("b", 1, "n1")
-    assert truth.over("n0") == []
+    assert truth.overcommitted("n0") == []
     assert list(beyond_limit(truth, "hostile/b"))
     assert not list(beyond_limit(truth, "victim/c"))
 

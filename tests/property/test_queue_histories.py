@@ -26,7 +26,7 @@ from policies.priority_age import PriorityAge
 from policies.shortest import Shortest
 from policies.youngest import Youngest
 from simulator.jobs import GPU, Job
-from simulator.scenarios.histories import a_tree, jobs
+from simulator.scenarios.histories import random_jobs, random_tree
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer
 from simulator.virtual.job_run import JobRun
@@ -48,8 +48,8 @@ POLICIES = {
 def test_usage_agrees_and_no_gang_starves(seed, name):
     rng = random.Random(seed)
     nodes = [node(f"n{index}") for index in range(rng.randint(2, 6))]
-    queues = a_tree(rng, 8 * len(nodes))
-    job_run = JobRun(nodes, jobs(rng, queues, 60), POLICIES[name], queues)
+    queues = random_tree(rng, 8 * len(nodes))
+    job_run = JobRun(nodes, random_jobs(rng, queues, 60), POLICIES[name], queues)
     job_run.observers.on_plan = lambda _: check_loans(job_run, queues)
     job_run.run(until_s=50_000)
     for outcome in job_run.outcomes.values():

@@ -236,7 +236,9 @@ def test_what_another_leader_tells_otherwise_is_found(changes, what):
 def test_what_time_alone_changes_is_no_difference():
     later = with_(WAITS, expected="2026-01-01T01:10:00Z", message="It still waits.")
     assert (
-        reported(group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")).found
+        reported(
+            group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")
+        ).differences
         == []
     )
 
@@ -294,8 +296,8 @@ def test_gpu_time_that_is_forgotten_is_a_difference():
     ):
         found = reported(queue_view, before, spent(decayed, in_all, as_of)).unmark()
         assert ["GPU time of gang g" in one for one in found] == [True] * (not kept)
-    assert reported(queue_view, before, before | {"pending": 2}).found
-    assert reported(queue_view, before, before | {"head": {"gang": "n/other"}}).found
+    assert reported(queue_view, before, before | {"pending": 2}).differences
+    assert reported(queue_view, before, before | {"head": {"gang": "n/other"}}).differences
 
 
 def kept(**changes: object) -> str:

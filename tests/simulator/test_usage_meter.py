@@ -109,10 +109,10 @@ class Hand:
             (until_s, f.PodGone(uid)),
         )
 
-    def loans(self, *stays, at_s=10.0):
+    def quota_use(self, *stays, at_s=10.0):
         for when_s, fact in sorted((one for stay in stays for one in stay), key=lambda one: one[0]):
             self.meter.observe(fact, when_s)
-        found = self.meter.loans(at_s)
+        found = self.meter.quota_use(at_s)
         return {name: (one.own_s, one.borrowed_s, one.lent_s) for name, one in found.items()}
 
 
@@ -123,7 +123,7 @@ def queue(name, nominal, parent="", lending=None):
 
 def test_what_one_borrows_its_siblings_lend_by_what_lies_unused():
     hand = Hand(queue("all", 24), queue("a", 8, "all"), queue("b", 8, "all"), queue("c", 8, "all"))
-    found = hand.loans(hand.holds("a", 14, 0, 10), hand.holds("b", 4, 0, 10))
+    found = hand.quota_use(hand.holds("a", 14, 0, 10), hand.holds("b", 4, 0, 10))
     assert found["a"] == (80, 60, 0)
     assert found["b"] == (40, 0, 20)  # 4 of 12 lie unused here
     assert found["c"] == (0, 0, 40)
@@ -132,7 +132,7 @@ def test_what_one_borrows_its_siblings_lend_by_what_lies_unused():
 
 def test_quota_that_a_parent_gave_to_no_child_is_lent_by_none():
     hand = Hand(queue("all", 24), queue("a", 8, "all"), queue("b", 8, "all"))
-    found = hand.loans(hand.holds("a", 18, 2, 4))
+    found = hand.quota_use(hand.holds("a", 18, 2, 4))
     assert found["a"] == (16, 20, 0)
     assert found["b"] == (0, 0, 4)
 
@@ -142,7 +142,7 @@ def test_what_is_not_lent_is_kept_and_what_a_parent_borrows_its_siblings_lend():
         queue("all", 24), queue("x", 8, "all"), queue("x1", 4, "x"), queue("x2", 4, "x", 1),
         queue("y", 16, "all"),
     )  # fmt: skip
-    found = hand.loans(hand.holds("x1", 9, 0, 10))
+    found = hand.quota_use(hand.holds("x1", 9, 0, 10))
     assert found["x1"] == (40, 50, 0)
     assert found["x2"] == (0, 0, 10)
     assert found["x"] == (80, 10, 0)
