@@ -25,7 +25,7 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.placement.fragmentation import Floats, TypicalPod, growth
 from gangsched.core.policy import Placer
 from gangsched.local.components import toolchain
@@ -60,7 +60,7 @@ def nodes() -> tuple[Node, ...]:
 
 
 @lru_cache
-def listed(workload: str) -> tuple[PodNeeds, ...]:
+def listed(workload: str) -> tuple[PodRequirements, ...]:
     """Read the pods of a workload, by name."""
     path = DATA / f"alibaba-gpu-v2023/csv/openb_pod_list_{workload}.csv"
     rows = table(path, ("name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"))
@@ -88,14 +88,14 @@ def orders(workload: str) -> list[list[int]]:
 def typical(workload: str) -> tuple[TypicalPod, ...]:
     """Return the most frequent requirements, for 95 of 100 pods; memory is ignored."""
     bare = [
-        PodNeeds(
+        PodRequirements(
             tuple(request for request in needs.requests if request[0] != "memory"),
             selector=needs.selector,
             share=needs.share,
         )
         for needs in listed(workload)
     ]
-    chosen: list[tuple[PodNeeds, int]] = []
+    chosen: list[tuple[PodRequirements, int]] = []
     for needs, count in Counter(bare).most_common():
         if sum(number for _, number in chosen) >= 0.95 * len(bare):
             break
@@ -106,14 +106,14 @@ def typical(workload: str) -> tuple[TypicalPod, ...]:
 
 # -- the artifact's policies ----------------------------------------------------------------------
 
-Score = Callable[[Cluster, PodNeeds, Ints], Floats]
+Score = Callable[[Cluster, PodRequirements, Ints], Floats]
 """Scores rows; the largest score is the best."""
 
 
 def best(score: Score) -> Chooser:
     """Return the policy that takes the feasible node with the best score."""
 
-    def choose(cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
+    def choose(cluster: Cluster, needs: PodRequirements) -> tuple[int, Devices] | None:
         rows = np.flatnonzero(cluster.capacity(needs))
         if not len(rows):
             return None
@@ -126,7 +126,7 @@ def at_random(seed: int) -> Chooser:
     """Return the policy that takes a random feasible node and GPU."""
     dice = random.Random(seed)
 
-    def choose(cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
+    def choose(cluster: Cluster, needs: PodRequirements) -> tuple[int, Devices] | None:
         rows = np.flatnonzero(cluster.capacity(needs))
         if not len(rows):
             return None
@@ -145,13 +145,13 @@ def at_random(seed: int) -> Chooser:
 def fgd(usual: tuple[TypicalPod, ...]) -> Chooser:
     """Return the policy that takes the node and GPU with the least growth of fragmentation."""
 
-    def grows(cluster: Cluster, needs: PodNeeds) -> Floats:
+    def grows(cluster: Cluster, needs: PodRequirements) -> Floats:
         every = np.arange(len(cluster.names))
         return cluster.usage_cached(
             ("fgd", needs), lambda rows: growth(cluster, every[rows], needs, usual)[0]
         )
 
-    def choose(cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
+    def choose(cluster: Cluster, needs: PodRequirements) -> tuple[int, Devices] | None:
         rows = np.flatnonzero(cluster.capacity(needs))
         if not len(rows):
             return None
@@ -167,7 +167,7 @@ def fgd(usual: tuple[TypicalPod, ...]) -> Chooser:
     return choose
 
 
-def best_fit(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
+def best_fit(cluster: Cluster, needs: PodRequirements, rows: Ints) -> Floats:
     """Score the least remaining amounts, scaled to the range of scores."""
     cpu, gpu = _cpu(cluster, rows), _milli(cluster, rows)
     left = (cpu - dict(needs.requests)["cpu"]) / _LARGEST[0] + (gpu - gpu_milli(needs)) / _LARGEST[
@@ -178,14 +178,14 @@ def best_fit(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
     return 100 * (score - low) / (high - low) if high > low else np.zeros(len(rows))
 
 
-def dot_product(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
+def dot_product(cluster: Cluster, needs: PodRequirements, rows: Ints) -> Floats:
     """Score the smallest product of free and requested amounts."""
     cpu = _cpu(cluster, rows) * dict(needs.requests)["cpu"] / _LARGEST[0] ** 2
     gpu = _milli(cluster, rows) * gpu_milli(needs) / _LARGEST[1] ** 2
     return 100 * (1 - (cpu + gpu) / 2)
 
 
-def packing(cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
+def packing(cluster: Cluster, needs: PodRequirements, rows: Ints) -> Floats:
     """Score GPUs in use before free GPUs of a node in use, and those before an empty node."""
     wanted = _devices(needs)
     if not wanted:
@@ -208,14 +208,14 @@ class Clustering:
     def __init__(self) -> None:
         self._held: dict[int, Counter[int]] = {}
 
-    def __call__(self, cluster: Cluster, needs: PodNeeds) -> tuple[int, Devices] | None:
+    def __call__(self, cluster: Cluster, needs: PodRequirements) -> tuple[int, Devices] | None:
         """Choose a node, and record the pod's class there."""
         choice = best(self._score)(cluster, needs)
         if choice is not None and gpu_milli(needs):
             self._held.setdefault(choice[0], Counter())[_size(needs)] += 1
         return choice
 
-    def _score(self, cluster: Cluster, needs: PodNeeds, rows: Ints) -> Floats:
+    def _score(self, cluster: Cluster, needs: PodRequirements, rows: Ints) -> Floats:
         size = _size(needs)
         if not gpu_milli(needs):
             return np.zeros(len(rows))
@@ -227,12 +227,12 @@ class Clustering:
         return base + np.trunc(25 * (8 * MILLI - _milli(cluster, rows)) / (8 * MILLI))
 
 
-def _size(needs: PodNeeds) -> int:
+def _size(needs: PodRequirements) -> int:
     """Return a pod's class: all fractions of a GPU are one class."""
     return 0 if needs.share is not None else _devices(needs)
 
 
-def _devices(needs: PodNeeds) -> int:
+def _devices(needs: PodRequirements) -> int:
     if needs.share is not None:
         return needs.share.devices
     return dict(needs.requests).get(GPU, 0)

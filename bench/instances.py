@@ -4,11 +4,16 @@ import random
 from dataclasses import replace
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
+from gangsched.core.model.constraints import (
+    NO_CONSTRAINTS,
+    Constraints,
+    SliceRequest,
+    TopologyRequest,
+)
 from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.topology import Fabric, Level, Topology
 
 TREE = Topology(
@@ -39,7 +44,7 @@ def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
         number = 0
         while left > 0 and rng.random() < occupied:
             taken = min(rng.choice((1, 2, 4, 8, 8)), left)
-            needs = PodNeeds((("cpu", 4000 * taken if not mig else 1000), (resource, taken)))
+            needs = PodRequirements((("cpu", 4000 * taken if not mig else 1000), (resource, taken)))
             cluster.allocate((index, number), NodeName(f"n{index:05}"), needs)
             left -= taken
             number += 1
@@ -49,17 +54,17 @@ def a_cluster(count: int, occupied: float, seed: int) -> Cluster:
 def a_gang(kind: str, size: int, rng: random.Random) -> PendingGang:
     """Return a pending gang of a kind."""
     gpus = rng.choice((1, 2, 4, 8))
-    worker = PodNeeds((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
-    near = Near(required=rng.choice((None, None, "block")))
+    worker = PodRequirements((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
+    near = TopologyRequest(required=rng.choice((None, None, "block")))
     roles = [Role("worker", size, size, worker)]
     if kind == "two-role":
-        server = PodNeeds((("cpu", 24_000), ("memory", 2**36), (GPU, rng.choice((1, 2)))))
+        server = PodRequirements((("cpu", 24_000), ("memory", 2**36), (GPU, rng.choice((1, 2)))))
         few = max(size // 4, 1)
         roles = [Role("server", few, few, server), Role("worker", size - few, size - few, worker)]
     elif kind == "sliced":
-        near = replace(near, slices=(Slices("rack", min(size, rng.choice((2, 4, 8)))),))
+        near = replace(near, slices=(SliceRequest("rack", min(size, rng.choice((2, 4, 8)))),))
     elif kind == "mig":
-        needs = PodNeeds((("cpu", 2000), ("memory", 2**33), (MIG, rng.choice((1, 2)))))
+        needs = PodRequirements((("cpu", 2000), ("memory", 2**33), (MIG, rng.choice((1, 2)))))
         roles = [Role("worker", size, size, needs)]
     constraints = replace(NO_CONSTRAINTS, near=near)
     return waiting(roles, constraints)

@@ -23,11 +23,11 @@ from rich.progress import track
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.facts import PodSeen
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Near, Slices
+from gangsched.core.model.constraints import NO_CONSTRAINTS, SliceRequest, TopologyRequest
 from gangsched.core.model.gangs import PendingGang, Role
 from gangsched.core.model.ids import NodeName, PodName, PodUid
 from gangsched.core.model.placement import Placement, Proof
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.constraints import resolve_constraints
 from gangsched.core.placement.demand import pod_classes
@@ -242,22 +242,23 @@ def infeasible() -> dict[str, float]:
     times_ms: dict[str, list[float]] = {}
     cluster = a_cluster(5000, 0.85, 7)
     rng = random.Random(5)
-    big = PodNeeds((("cpu", 4000), (GPU, 8)))
+    big = PodRequirements((("cpu", 4000), (GPU, 8)))
     for index in range(20):
         size = rng.choice((64, 256, 512))
-        server = PodNeeds((("cpu", 90_000), (GPU, 5)))
+        server = PodRequirements((("cpu", 90_000), (GPU, 5)))
         gangs = {
             "count": waiting([Role("w", 6000, 6000, big)], NO_CONSTRAINTS),
             "rack": waiting(
-                [Role("w", size, size, big)], replace(NO_CONSTRAINTS, near=Near(required="rack"))
+                [Role("w", size, size, big)],
+                replace(NO_CONSTRAINTS, near=TopologyRequest(required="rack")),
             ),
             "two_role": waiting(
                 [Role("s", 40 + index, 40 + index, server), Role("w", size, size, big)],
-                replace(NO_CONSTRAINTS, near=Near(required="block")),
+                replace(NO_CONSTRAINTS, near=TopologyRequest(required="block")),
             ),
             "slices": waiting(
                 [Role("w", 512, 512, big)],
-                replace(NO_CONSTRAINTS, near=Near(slices=(Slices("rack", 32),))),
+                replace(NO_CONSTRAINTS, near=TopologyRequest(slices=(SliceRequest("rack", 32),))),
             ),
         }
         for name, gang in gangs.items():
@@ -280,7 +281,7 @@ def facts() -> dict[str, float]:
     for known in source.nodes:
         if known is not None:
             engine.observe(NodeSeen(known), 0.0)
-    kinds = [PodNeeds((("cpu", 1000 * n), (GPU, n))) for n in (1, 2, 4, 8)]
+    kinds = [PodRequirements((("cpu", 1000 * n), (GPU, n))) for n in (1, 2, 4, 8)]
     for needs in kinds:
         engine.view.cluster.capacity(needs)
     rng = random.Random(3)
@@ -305,7 +306,7 @@ def facts() -> dict[str, float]:
 def large() -> dict[str, float]:
     """Measure 1,024 pods at 10,000 nodes."""
     cluster = a_cluster(10_000, 0.6, 11)
-    needs = [PodNeeds((("cpu", 4000), (GPU, gpus))) for gpus in (1, 2, 4, 8)]
+    needs = [PodRequirements((("cpu", 4000), (GPU, gpus))) for gpus in (1, 2, 4, 8)]
     took: list[float] = []
     for index in range(20):
         gang = waiting([Role("w", 1024, 1024, needs[index % 4])], NO_CONSTRAINTS)

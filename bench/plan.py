@@ -9,7 +9,7 @@ from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodSeen
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from policies.cpsat import Cpsat
@@ -32,7 +32,7 @@ def a_cluster(count: int, seed: int) -> Engine:
         labels = {"kubernetes.io/hostname": name, "rack": f"rack-{index // 16}"}
         amounts = (("cpu", 96_000), ("memory", 2**40), (GPU, 8), ("pods", 110))
         engine.observe(NodeSeen(Node(name, amounts, labels)), 0.0)
-        taken = PodNeeds((("cpu", 1000), (GPU, rng.choice((1, 2, 4, 4, 8)))))
+        taken = PodRequirements((("cpu", 1000), (GPU, rng.choice((1, 2, 4, 4, 8)))))
         if rng.random() < 0.7:
             uid = PodUid(f"filler-{index}")
             engine.observe(PodSeen(uid, PodName(f"x/{uid}"), taken, node=name), 0.0)
@@ -49,7 +49,7 @@ def times(count: int, placer: object, sizes: tuple[int, ...], rounds: int) -> li
     found = []
     for index in range(rounds):
         size, gpus = rng.choice(sizes), rng.choice((1, 2, 4, 8))
-        needs = PodNeeds((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
+        needs = PodRequirements((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
         gang = Gang(GangId(f"b/g{index}"), size, (Role("worker", size, size, needs),))
         engine.observe(GangSeen(gang), float(index))
         started_s = time.perf_counter()

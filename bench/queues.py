@@ -19,7 +19,7 @@ from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodGone, PodSeen,
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim, Within
 from gangsched.core.orders import Evict
 from gangsched.core.planning.planner import make_plan
@@ -88,7 +88,7 @@ def kueue(shape: str, *, capped: bool) -> dict[str, float]:
                     workload.runtime_s,
                     queue=name,
                     priority=workload.priority,
-                    needs=PodNeeds((("cpu", workload.cpus * 1000),)),
+                    needs=PodRequirements((("cpu", workload.cpus * 1000),)),
                     grace_s=0.0,
                 )
                 for workload in classes
@@ -131,8 +131,8 @@ def _node(index: int, amounts: tuple[tuple[str, int], ...]) -> Node:
     return Node(name, amounts, labels)
 
 
-def _needs(gpus: int) -> PodNeeds:
-    return PodNeeds((("cpu", 1000), (GPU, gpus)))
+def _needs(gpus: int) -> PodRequirements:
+    return PodRequirements((("cpu", 1000), (GPU, gpus)))
 
 
 def _gang(name: str, pods: int, gpus: int, queue: str, at_s: float, priority: int = 0) -> Gang:

@@ -21,11 +21,13 @@ The names, by what a policy is made of:
 - What makes a preemptor short: `VictimSearch`.
 """
 
+from typing import TYPE_CHECKING
+
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.model.gangs import Gang, Member, PendingGang, runtime_s
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.placement import Eviction, Placement, Proof
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.refusal import NearMiss, Reason, Refusal, Remedy
 from gangsched.core.placement.choosers import (
@@ -52,6 +54,7 @@ from gangsched.core.policy import (
     Sharing,
 )
 from gangsched.core.preemption.victim_search import VictimSearch
+from gangsched.core.renamed import renamed
 from gangsched.core.snapshot import RunningGang, Snapshot
 
 __all__ = [
@@ -72,7 +75,7 @@ __all__ = [
     "Placement",
     "Placer",
     "PodName",
-    "PodNeeds",
+    "PodRequirements",
     "PolicyError",
     "PreemptionReason",
     "PreemptionRequest",
@@ -96,3 +99,6 @@ __all__ = [
     "runtime_s",
     "tightest",
 ]
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(__name__, {"PodNeeds": "gangsched.core.model.pods:PodRequirements"})

@@ -8,7 +8,7 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.choosers import Bins, fewest_bins
 from gangsched.core.placement.fill import fill
@@ -74,7 +74,7 @@ class Fgd:
         return np.round(price / self.grain_milli)
 
 
-def growing(cluster: Cluster, needs: PodNeeds, typical: tuple[TypicalPod, ...]) -> Floats:
+def growing(cluster: Cluster, needs: PodRequirements, typical: tuple[TypicalPod, ...]) -> Floats:
     """Return the growth of each node's fragmentation by one pod, cached for unchanged nodes."""
     every = np.arange(len(cluster.names))
     return cluster.usage_cached(

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.pods import MILLI, PodNeeds
+from gangsched.core.model.pods import MILLI, PodRequirements
 
 GPU = "nvidia.com/gpu"
 
 
-def gpus_of(needs: PodNeeds) -> float:
+def gpus_of(needs: PodRequirements) -> float:
     """Return the GPUs that a pod requests, fractions of shared GPUs included."""
     whole = dict(needs.requests).get(GPU, 0)
     return whole if needs.share is None else whole + needs.share.milli * needs.share.devices / MILLI
@@ -22,7 +22,7 @@ class Part:
 
     role: str
     pods: int
-    needs: PodNeeds
+    needs: PodRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Job:
     preemptible: bool = True
     min_runtime_s: float = 0.0
     grace_s: float = 1.0
-    needs: PodNeeds | None = None
+    needs: PodRequirements | None = None
     parts: tuple[Part, ...] = ()
     constraints: Constraints = NO_CONSTRAINTS
     namespace: str = "ns"
@@ -58,9 +58,9 @@ class Job:
         """Return the id of the job's gang."""
         return GangId(f"{self.namespace}/{self.name}")
 
-    def wants(self) -> PodNeeds:
+    def wants(self) -> PodRequirements:
         """Return the requirements of each pod."""
-        return self.needs or PodNeeds((("cpu", 1000), (GPU, self.gpus)))
+        return self.needs or PodRequirements((("cpu", 1000), (GPU, self.gpus)))
 
     def pieces(self) -> tuple[Part, ...]:
         """Return its pods by role and requirements."""

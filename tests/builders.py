@@ -7,7 +7,7 @@ from gangsched.core.facts import GangSeen, NodeSeen, PodSeen
 from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import Expression, PodNeeds
+from gangsched.core.model.pods import Expression, PodRequirements
 from gangsched.core.orders import Order
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
@@ -18,11 +18,11 @@ GPU = "nvidia.com/gpu"
 POLICIES = Policies(Fifo(), Pack())
 
 
-def needs(gpus: int = 1, cpu: int = 1000, **more: object) -> PodNeeds:
+def needs(gpus: int = 1, cpu: int = 1000, **more: object) -> PodRequirements:
     """Return what a pod asks: GPUs and thousandths of cores."""
     amounts = {"cpu": cpu, GPU: gpus}
     requests = tuple(sorted((k, v) for k, v in amounts.items() if v))
-    return PodNeeds(requests, **more)  # type: ignore[arg-type]
+    return PodRequirements(requests, **more)  # type: ignore[arg-type]
 
 
 def node(name: str, gpus: int = 8, cpu: int = 64_000, pods: int = 110, **more: object) -> Node:
@@ -37,14 +37,16 @@ def gang(name: str, members: int, **more: object) -> Gang:
     return Gang(GangId(f"ns/{name}"), members, **more)  # type: ignore[arg-type]
 
 
-def templated(name: str, members: int, wants: PodNeeds | None = None, **more: object) -> Gang:
+def templated(
+    name: str, members: int, wants: PodRequirements | None = None, **more: object
+) -> Gang:
     """Return a gang of workers that is planned before its pods exist."""
     role = Role("worker", members, members, wants or needs())
     return gang(name, members, roles=(role,), **more)
 
 
 def pod(
-    name: str, group: str | None = None, wants: PodNeeds | None = None, **more: object
+    name: str, group: str | None = None, wants: PodRequirements | None = None, **more: object
 ) -> PodSeen:
     """Return the fact that a pod exists; its uid is its name unless given."""
     uid = more.pop("uid", name)
@@ -70,7 +72,9 @@ def on(name: str) -> Expression:
     return Expression("kubernetes.io/hostname", "In", (name,))
 
 
-def waiting(group: Gang, members: int | None = None, wants: PodNeeds | None = None) -> PendingGang:
+def waiting(
+    group: Gang, members: int | None = None, wants: PodRequirements | None = None
+) -> PendingGang:
     """Return a gang as a planner sees it."""
     engine = an_engine()
     engine.observe(GangSeen(group), 0.0)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from builders import GPU
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.constraints import Constraints, Near, Slices, Spread
+from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
 from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds, Share
+from gangsched.core.model.pods import Expression, GpuShare, NodeTerm, PodRequirements
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.quota.queue_tree import QueueTree
@@ -84,35 +84,35 @@ def _node(rng: random.Random, index: int) -> Node:
     )
 
 
-def _needs(rng: random.Random, *, shares: bool) -> PodNeeds:
+def _needs(rng: random.Random, *, shares: bool) -> PodRequirements:
     amounts = {"cpu": rng.choice((500, 1000, 2000))}
     share = None
     kind = rng.random()
     if shares and kind < 0.15:
-        share = Share(milli=rng.choice((250, 400, 500)), devices=rng.choice((1, 1, 2)))
+        share = GpuShare(milli=rng.choice((250, 400, 500)), devices=rng.choice((1, 1, 2)))
     elif shares and kind < 0.2:
-        share = Share(memory_mib=rng.choice((20_000, 50_000)))
+        share = GpuShare(memory_mib=rng.choice((20_000, 50_000)))
     elif kind < 0.9:
         amounts[GPU] = rng.choice((1, 1, 2, 3))
     selector = (Expression("fast", "In", ("1",)),) if rng.random() < 0.1 else ()
     likes = NodeTerm((Expression("fast", "In", ("1",)),))
     preferred = ((5, likes),) if rng.random() < 0.1 else ()
-    return PodNeeds(
+    return PodRequirements(
         tuple(sorted(amounts.items())), selector=selector, preferred=preferred, share=share
     )
 
 
-def _near(rng: random.Random, count: int) -> Near:
+def _near(rng: random.Random, count: int) -> TopologyRequest:
     required = rng.choice(LEVELS) if rng.random() < 0.3 else None
     preferred = rng.choice(LEVELS[:3]) if rng.random() < 0.1 else None
-    slices: tuple[Slices, ...] = ()
+    slices: tuple[SliceRequest, ...] = ()
     sizes = [size for size in (2, 3, 4) if count % size == 0]
     if sizes and rng.random() < 0.3:
         size, at = rng.choice(sizes), rng.randint(0, 3)
-        slices = (Slices(LEVELS[at], size),)
+        slices = (SliceRequest(LEVELS[at], size),)
         if size == 4 and at < 3 and rng.random() < 0.5:
-            slices = (*slices, Slices(LEVELS[rng.randint(at + 1, 3)], 2))
-    return Near(required, preferred, slices)
+            slices = (*slices, SliceRequest(LEVELS[rng.randint(at + 1, 3)], 2))
+    return TopologyRequest(required, preferred, slices)
 
 
 def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool) -> PendingGang:
@@ -125,9 +125,9 @@ def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool)
     alike = rng.random() < 0.3
     for index, count in enumerate(counts):
         needs = shared if alike or index == 0 else _needs(rng, shares=shares)
-        near = _near(rng, count) if two and rng.random() < 0.3 else Near()
+        near = _near(rng, count) if two and rng.random() < 0.3 else TopologyRequest()
         roles.append(Role(f"r{index}", count, count, needs, near))
-        if near != Near():
+        if near != TopologyRequest():
             near_role.append((f"r{index}", near))
     near = _near(rng, sum(counts)) if not two or alike else replace(_near(rng, 1), slices=())
     spread = ()
@@ -139,7 +139,7 @@ def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool)
         fabric_required=rng.random() < 0.5,
         spread=spread,
         exclusive=rng.choice(LEVELS) if rng.random() < 0.1 else None,
-        gpu_kinds=rng.choice((("H100",), ("H100", "A100"))) if rng.random() < 0.15 else (),
+        gpu_types=rng.choice((("H100",), ("H100", "A100"))) if rng.random() < 0.15 else (),
         avoid=(rng.choice(nodes),) if rng.random() < 0.1 else (),
     )
     total = sum(counts)

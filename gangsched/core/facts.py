@@ -9,8 +9,8 @@ from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds, Requests
-from gangsched.core.model.queues import Booking, Queue, QuotaKey
+from gangsched.core.model.pods import PodRequirements, Requests
+from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey
 from gangsched.core.model.topology import Topology
 
 
@@ -60,7 +60,7 @@ class QueueGone:
 class AdvanceReservationSeen:
     """Room was booked in advance, or a booking changed."""
 
-    booking: Booking
+    booking: AdvanceReservation
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ class PodSeen:
 
     uid: PodUid
     name: PodName
-    needs: PodNeeds
+    needs: PodRequirements
     gang: GangId | None = None
     role: str = ""
     node: NodeName | None = None

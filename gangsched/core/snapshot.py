@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, TopologyRequest
 from gangsched.core.model.gangs import EquivalenceClassView, Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName
-from gangsched.core.model.pods import PodNeeds
-from gangsched.core.model.queues import Amounts, Booking, GpuTypes, QuotaKey
+from gangsched.core.model.pods import PodRequirements
+from gangsched.core.model.queues import AdvanceReservation, Amounts, GpuTypes, QuotaKey
 from gangsched.core.model.runtime import Estimate
 from gangsched.core.progress import Progress
 from gangsched.core.quota.queue_tree import QueueTree
@@ -26,7 +26,7 @@ class PodPlacement:
     name: PodName
     role: str
     node: NodeName
-    needs: PodNeeds
+    needs: PodRequirements
     devices: Devices = ()
 
 
@@ -48,7 +48,7 @@ class RunningGang:
     last_checkpoint_s: float = 0.0
     movable: bool = False
     constraints: Constraints = NO_CONSTRAINTS
-    near_role: tuple[tuple[str, Near], ...] = ()
+    near_role: tuple[tuple[str, TopologyRequest], ...] = ()
     priority: int = 0
     surplus_pods: tuple[PodName, ...] = ()
     estimate: Estimate | None = None
@@ -93,7 +93,7 @@ class QueueRules:
 
     users: Mapping[tuple[str, str], Mapping[QuotaKey, int]] = field(default_factory=dict)
     spent: Mapping[tuple[str, str, float], float] = field(default_factory=dict)
-    advance_reservations: tuple[Booking, ...] = ()
+    advance_reservations: tuple[AdvanceReservation, ...] = ()
     recent_preemptions: frozenset[tuple[GangId, GangId]] = frozenset()
     gpu_types: GpuTypes = field(default_factory=GpuTypes)
     namespaces: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
@@ -176,7 +176,7 @@ class Trial:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._taken: list[tuple[int, PodNeeds, int, GangId | None, tuple[Devices, ...]]] = []
+        self._taken: list[tuple[int, PodRequirements, int, GangId | None, tuple[Devices, ...]]] = []
 
     if not TYPE_CHECKING:  # a type checker refuses the old names
         take = RenamedAttribute("add_pods")
@@ -184,7 +184,7 @@ class Trial:
     def add_pods(
         self,
         row: int,
-        needs: PodNeeds,
+        needs: PodRequirements,
         times: int = 1,
         holder: GangId | None = None,
         devices: Devices = (),

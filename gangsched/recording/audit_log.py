@@ -15,7 +15,8 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import Booking, Queue
+from gangsched.core.model.queues import AdvanceReservation, Queue
+from gangsched.recording.wire import to_wire
 
 
 @dataclass(slots=True)
@@ -65,7 +66,11 @@ class AuditLog:
                 pass
 
     def _seen(
-        self, at_s: float, kind: str, before: Queue | Booking | None, now: Queue | Booking
+        self,
+        at_s: float,
+        kind: str,
+        before: Queue | AdvanceReservation | None,
+        now: Queue | AdvanceReservation,
     ) -> None:
         if before is None:  # new, or this process has just begun: which rules hold from now on
             said = {
@@ -82,7 +87,7 @@ class AuditLog:
     def _write(self, at_s: float, what: str, data: dict[str, Any]) -> None:
         at = datetime.fromtimestamp(at_s, UTC).isoformat(timespec="milliseconds")
         line = {"at": at.replace("+00:00", "Z"), "what": what} | data
-        self.file.write(msgspec.json.encode(line, order="sorted").decode() + "\n")
+        self.file.write(msgspec.json.encode(to_wire(line), order="sorted").decode() + "\n")
         self.file.flush()
 
 

@@ -30,6 +30,7 @@ from gangsched.core.quota.ledger import Ledger
 from gangsched.core.quota.runtime_history import RuntimeHistory
 from gangsched.core.snapshot import Snapshot
 from gangsched.recording.anonymize import Pseudonyms
+from gangsched.recording.wire import from_wire, to_wire
 
 FORMAT = "gangsched.io/journal/v1"
 
@@ -79,7 +80,7 @@ class Journal:
         if what:
             values["what"] = what
         if data is not None:
-            values["data"] = _without_derived(msgspec.to_builtins(data))
+            values["data"] = to_wire(data)
         self.file.write(msgspec.json.encode(values).decode() + "\n")
         self.file.flush()
 
@@ -90,7 +91,7 @@ class Journal:
             "format": FORMAT,
             "version": __version__,
             "limits": asdict(engine.limits),
-            "rates": dict(ledger.rates.worth),
+            "rates": dict(ledger.gpu_weights.weights),
             "half_life_s": ledger.half_life_s,
             "beyond_is_judged": engine.driver_checks_unmodelled,
             "history": engine.history.to_json() if history is None else history,
@@ -230,7 +231,7 @@ def fact_of(entry: Entry) -> f.Fact:
     if kind is None:
         raise ConfigError(f"a journal has no fact {entry.what!r}; there are: {', '.join(_FACTS)}")
     try:
-        found: f.Fact = msgspec.convert(entry.data, kind)
+        found: f.Fact = from_wire(entry.data, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{entry.what}: {error}") from error
     return found
@@ -238,7 +239,7 @@ def fact_of(entry: Entry) -> f.Fact:
 
 def placements_of(entry: Entry) -> dict[GangId, Placement]:
     """Return what a plan placed, by gang."""
-    return msgspec.convert(entry.data, dict[GangId, Placement])
+    return from_wire(entry.data, dict[GangId, Placement])
 
 
 def engine_of(entry: Entry) -> Engine:
@@ -292,21 +293,10 @@ def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None =
         journal = Journal(file)
         journal.begin(recalled.engine, recalled.now_s, history)
         for fact in recalled.facts:
-            data = _without_derived(msgspec.to_builtins(fact))
+            data = to_wire(fact)
             journal.write(
                 "fact",
                 recalled.now_s,
                 name_of(type(fact)),
                 names.hide(data) if names is not None else data,
             )
-
-
-def _without_derived(value: Any) -> Any:
-    """Return JSON values without fields that objects work out for themselves."""
-    if isinstance(value, dict):
-        return {
-            key: _without_derived(one) for key, one in value.items() if not str(key).startswith("_")
-        }
-    if isinstance(value, list | tuple):
-        return [_without_derived(one) for one in value]
-    return value

@@ -7,7 +7,7 @@ from itertools import combinations
 from gangsched.core.model.gangs import Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, Expression, NodeTerm, PodNeeds
+from gangsched.core.model.pods import GPU, Expression, NodeTerm, PodRequirements
 from gangsched.core.model.topology import Fabric, Topology
 
 
@@ -22,7 +22,7 @@ class Running:
     name: PodName
     gang: GangId
     node: NodeName
-    needs: PodNeeds
+    needs: PodRequirements
 
 
 def check_no_overcommit(
@@ -162,7 +162,7 @@ def _shares_fit(shares: list[tuple[int, int]], devices: list[int]) -> bool:
     return False
 
 
-def admits(node: Node, needs: PodNeeds) -> bool:
+def admits(node: Node, needs: PodRequirements) -> bool:
     """Return whether a node's labels and taints admit a pod, as kube-scheduler's filters do."""
     if any(not _matches(node, expression) for expression in needs.selector):
         return False
@@ -205,12 +205,12 @@ def _check_constraints(
     members_placed = sorted([*seats, *((s.rank, s.role, s.node) for s in waiting.seated)])
     used = {node for _, _, node in members_placed}
     _require(not {n for _, _, n in seats} & {*constraints.avoid, *waiting.avoid}, "an avoided node")
-    if constraints.gpu_kinds:
+    if constraints.gpu_types:
         products = [
             situation.nodes[node].labels.get("nvidia.com/gpu.product", "").lower() for node in used
         ]
         one_type = any(
-            all(kind.lower() in product for product in products) for kind in constraints.gpu_kinds
+            all(kind.lower() in product for product in products) for kind in constraints.gpu_types
         )
         _require(one_type, "GPUs of two kinds, or of none asked for")
     topology = _Topology(situation)
@@ -241,7 +241,7 @@ def _check_constraints(
             _require(path is not None, f"{node} has no {spread.level}")
             assert path is not None  # noqa: S101
             counts[path] = counts.get(path, 0) + 1
-        _require(max(counts.values(), default=0) <= spread.most, f"spread over {spread.level}")
+        _require(max(counts.values(), default=0) <= spread.pods_max, f"spread over {spread.level}")
     if waiting.most_per_node is not None:
         per_node = [sum(1 for _, _, n in members_placed if n == node) for node in used]
         _require(max(per_node) <= waiting.most_per_node, "too many on one node")

@@ -10,7 +10,7 @@ from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import Queue, QuotaKey
 from simulator.invariants.placement_checks import ViolationError, admits
 from simulator.jobs import Job
@@ -46,8 +46,10 @@ class RunChecker:
         self._models: dict[PodUid, str] = {}
         self._gangs: dict[GangId, tuple[str, int]] = {}
         self._running: dict[GangId, int] = {}
-        self._asked_known: dict[PodNeeds, tuple[tuple[str, int], ...]] = {}
-        self._charged_known: dict[tuple[str, PodNeeds, str], tuple[tuple[QuotaKey, int], ...]] = {}
+        self._asked_known: dict[PodRequirements, tuple[tuple[str, int], ...]] = {}
+        self._charged_known: dict[
+            tuple[str, PodRequirements, str], tuple[tuple[QuotaKey, int], ...]
+        ] = {}
         self._partial_s: dict[GangId, float] = {}
         self._assigned: dict[GangId, None] = {}
         self._changed_nodes: set[NodeName] = set()
@@ -115,14 +117,16 @@ class RunChecker:
             for key, quantity in self._charged(name, pod.needs, model):
                 held[key] = held.get(key, 0) + sign * quantity
 
-    def _asked(self, needs: PodNeeds) -> tuple[tuple[str, int], ...]:
+    def _asked(self, needs: PodRequirements) -> tuple[tuple[str, int], ...]:
         """Return what a pod requests, GPUs in thousandths."""
         known = self._asked_known.get(needs)
         if known is None:
             known = self._asked_known[needs] = tuple(_asked(needs))
         return known
 
-    def _charged(self, queue: str, needs: PodNeeds, model: str) -> tuple[tuple[QuotaKey, int], ...]:
+    def _charged(
+        self, queue: str, needs: PodRequirements, model: str
+    ) -> tuple[tuple[QuotaKey, int], ...]:
         """Return what a pod on GPUs of this model uses of a queue's quotas and its ancestors'."""
         known = self._charged_known.get((queue, needs, model))
         if known is None:
@@ -182,7 +186,7 @@ class RunChecker:
                     f"t={now_s:.3f} {job.id} stays pending although it fits the empty cluster"
                 )
 
-    def _fitting(self, needs: PodNeeds) -> int:
+    def _fitting(self, needs: PodRequirements) -> int:
         """Return how many of these pods fit on the empty cluster."""
         count = 0
         for node in self._nodes.values():
@@ -288,7 +292,7 @@ class RunChecker:
             )
 
 
-def _asked(needs: PodNeeds) -> list[tuple[str, int]]:
+def _asked(needs: PodRequirements) -> list[tuple[str, int]]:
     """Return what a pod requests, GPUs in thousandths."""
     amounts = [("pods", 1)]
     gpus = 0

@@ -9,8 +9,8 @@ from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds
-from gangsched.core.model.queues import Booking, Queue
+from gangsched.core.model.pods import PodRequirements
+from gangsched.core.model.queues import AdvanceReservation, Queue
 from gangsched.core.model.topology import Topology
 from gangsched.core.snapshot import RunningGang
 from gangsched.recording.journal import restore
@@ -31,7 +31,7 @@ class InitialState:
     nodes: tuple[Node, ...]
     queues: tuple[Queue, ...]
     topologies: tuple[Topology, ...]
-    bookings: tuple[Booking, ...]
+    bookings: tuple[AdvanceReservation, ...]
     jobs: tuple[Job, ...]
     seats: dict[GangId, Seats]
     started_s: dict[GangId, float]
@@ -65,7 +65,7 @@ def read_initial_state(path: Path) -> InitialState:
 
 
 def _running(running: RunningGang, now_s: float) -> Job:
-    parts: dict[str, tuple[int, PodNeeds]] = {}
+    parts: dict[str, tuple[int, PodRequirements]] = {}
     for place in running.places:
         parts[place.role] = (parts.get(place.role, (0, place.needs))[0] + 1, place.needs)
     estimate = running.estimate
@@ -78,7 +78,7 @@ def _running(running: RunningGang, now_s: float) -> Job:
 
 
 def _waiting(pending: PendingGang, now_s: float) -> Job:
-    parts: dict[tuple[str, PodNeeds], list[Member]] = {}
+    parts: dict[tuple[str, PodRequirements], list[Member]] = {}
     for member in pending.members:
         parts.setdefault((member.role, member.needs), []).append(member)
     runtime_s = 3600.0 if pending.estimate is None else pending.estimate.left_s(0.0)
@@ -91,7 +91,7 @@ def _job(
     now_s: float,
     runtime_s: float,
     declared_s: float | None,
-    parts: list[tuple[str, int, PodNeeds]],
+    parts: list[tuple[str, int, PodRequirements]],
 ) -> Job:
     namespace, name = view.gang.id.split("/", 1)
     pods = sum(count for _, count, _ in parts)

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.model.constraints import Constraints, Near, Slices, Spread
+from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
 from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Eviction
-from gangsched.core.model.pods import PodNeeds, Share, Taint, Toleration
+from gangsched.core.model.pods import GpuShare, PodRequirements, Taint, Toleration
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.refusal import Reason, Refusal, Remedy
 from gangsched.core.model.topology import Fabric, Level, Topology
@@ -85,9 +85,11 @@ def _in_pieces(rng: random.Random, scene: Scene) -> Scene:
         scene.nodes[node.name] = node
         scene.facts.append(f.NodeSeen(node))
     for index in range(rng.randint(2, 8)):
-        _run(rng, scene, index, PodNeeds((("cpu", 500), (GPU, rng.choice((1, 2, 3))))))
+        _run(rng, scene, index, PodRequirements((("cpu", 500), (GPU, rng.choice((1, 2, 3))))))
     for index in range(rng.randint(1, 4)):
-        role = Role("worker", 1, 1, PodNeeds((("cpu", 500), (GPU, rng.choice((2, 5, 6, 8))))))
+        role = Role(
+            "worker", 1, 1, PodRequirements((("cpu", 500), (GPU, rng.choice((2, 5, 6, 8)))))
+        )
         gang = replace(_gang(rng, f"w{index}", created_s=500.0 + index), min_member=1)
         gang = replace(gang, roles=(role,), constraints=Constraints())
         scene.waiting[gang.id] = gang
@@ -135,11 +137,11 @@ def _node(rng: random.Random, index: int) -> Node:
     )
 
 
-def _needs(rng: random.Random) -> PodNeeds:
+def _needs(rng: random.Random) -> PodRequirements:
     amounts = {"cpu": rng.choice((500, 1000, 3000))}
     share, kind = None, rng.random()
     if kind < 0.1:
-        share = Share(milli=rng.choice((250, 500)), devices=1)
+        share = GpuShare(milli=rng.choice((250, 500)), devices=1)
     elif kind < 0.2:
         amounts[MIG] = rng.choice((1, 2))
     else:
@@ -147,18 +149,18 @@ def _needs(rng: random.Random) -> PodNeeds:
     if rng.random() < 0.15:
         amounts[HCA] = 1
     tolerations = (TOLERATES,) if rng.random() < 0.3 else ()
-    return PodNeeds(tuple(sorted(amounts.items())), tolerations=tolerations, share=share)
+    return PodRequirements(tuple(sorted(amounts.items())), tolerations=tolerations, share=share)
 
 
 def _asks(rng: random.Random, count: int) -> Constraints:
     kind = rng.random()
-    near = Near(required=rng.choice((None, None, "rack", "block", "host")))
+    near = TopologyRequest(required=rng.choice((None, None, "rack", "block", "host")))
     if count % 2 == 0 and rng.random() < 0.2:
-        near = replace(near, slices=(Slices("host", 2),))
+        near = replace(near, slices=(SliceRequest("host", 2),))
     return Constraints(
         near=near,
         exclusive=rng.choice(("rack", "block")) if kind < 0.15 else None,
-        gpu_kinds=(rng.choice(("H100", "A100")),) if 0.15 < kind < 0.3 else (),
+        gpu_types=(rng.choice(("H100", "A100")),) if 0.15 < kind < 0.3 else (),
         spread=(Spread("rack", 1),) if 0.3 < kind < 0.4 else (),
         avoid=(NodeName("n0"),) if 0.4 < kind < 0.5 else (),
     )
@@ -183,7 +185,9 @@ def _gang(rng: random.Random, name: str, created_s: float) -> Gang:
     )
 
 
-def _run(rng: random.Random, scene: Scene, index: int, needs: PodNeeds | None = None) -> None:
+def _run(
+    rng: random.Random, scene: Scene, index: int, needs: PodRequirements | None = None
+) -> None:
     """Add a running gang on any node that fits, which may differ from a planner's choice."""
     needs = needs or replace(_needs(rng), share=None)
     gang = Gang(
@@ -345,7 +349,7 @@ def _changed(gang: Gang, waiting: PendingGang, remedy: Remedy) -> Gang:
             )
             return replace(gang, min_member=len(kept), roles=roles)
         case "gpu-kind":
-            asks = replace(asks, gpu_kinds=())
+            asks = replace(asks, gpu_types=())
         case "exclusive":
             asks = replace(asks, exclusive=None)
         case "spread":

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gangsched.core.model.pods import Expression, PodNeeds, Share
+from gangsched.core.model.pods import Expression, GpuShare, PodRequirements
 from simulator.jobs import GPU, Job
 from simulator.traces.rows import Left, Row, TraceError, each, table
 from simulator.traces.shapes import job, named
@@ -134,7 +134,7 @@ def openb(path: Path, left: Left, per_node: int) -> Iterator[Job]:
     return each(table(path, columns), read, left)
 
 
-def openb_needs(row: Row) -> PodNeeds:
+def openb_needs(row: Row) -> PodRequirements:
     """Return the requirements of a pod of openb: whole GPUs or a part of one, and GPU models."""
     gpus, milli = row.count("num_gpu"), row.count("gpu_milli")
     if gpus > 1 and milli != 1000:
@@ -143,9 +143,9 @@ def openb_needs(row: Row) -> PodNeeds:
         "cpu": row.count("cpu_milli"),
         "memory": row.count("memory_mib") * 2**20,
     }
-    share = Share(milli) if gpus == 1 and milli < 1000 else None
+    share = GpuShare(milli) if gpus == 1 and milli < 1000 else None
     if gpus and share is None:
         requests[GPU] = gpus
     models = tuple(filter(None, row.cells.get("gpu_spec", "").split("|")))
     selector = (Expression("nvidia.com/gpu.product", "In", models),) if models else ()
-    return PodNeeds(tuple(sorted(requests.items())), selector=selector, share=share)
+    return PodRequirements(tuple(sorted(requests.items())), selector=selector, share=share)

@@ -14,7 +14,7 @@ from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from simulator.invariants.placement_checks import (
@@ -57,7 +57,7 @@ class _Pod:
     uid: PodUid
     name: PodName
     gang: GangId
-    needs: PodNeeds
+    needs: PodRequirements
     runtime_s: float
     node: NodeName | None = None
     ended: bool = False
@@ -151,7 +151,7 @@ class FaultWorld:
     def _gang_comes(self, index: int) -> None:
         load = self.workload
         size = self._random.choice(load.sizes)
-        needs = PodNeeds((("cpu", 1000), ("nvidia.com/gpu", self._random.choice(load.gpus))))
+        needs = PodRequirements((("cpu", 1000), ("nvidia.com/gpu", self._random.choice(load.gpus))))
         fits = load.nodes * (load.gpus_per_node // dict(needs.requests)["nvidia.com/gpu"])
         size = min(size, max(fits // 2, 1))
         gang_id = GangId(f"sim/gang-{index:04}")
@@ -167,7 +167,7 @@ class FaultWorld:
             for member in range(size):
                 self._pod_comes(gang_id, PodName(f"{gang_id}-worker-{member}"), needs)
 
-    def _pod_comes(self, gang_id: GangId, name: PodName, needs: PodNeeds) -> None:
+    def _pod_comes(self, gang_id: GangId, name: PodName, needs: PodRequirements) -> None:
         self._uids += 1
         pod = _Pod(PodUid(f"uid-{self._uids}"), name, gang_id, needs, self._runtime_s[gang_id])
         self._pods[pod.uid] = pod

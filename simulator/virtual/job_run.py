@@ -13,7 +13,7 @@ from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.queues import Booking, Queue
+from gangsched.core.model.queues import AdvanceReservation, Queue
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from simulator.invariants.placement_checks import ViolationError
@@ -62,7 +62,7 @@ class JobRun:
         policies: Policies,
         queues: Iterable[Queue] = (),
         *,
-        bookings: Iterable[Booking] = (),
+        bookings: Iterable[AdvanceReservation] = (),
         limits: Limits = _LIMITS,
         timing: Timing = _AT_ONCE,
         observers: Observers | None = None,

@@ -14,12 +14,12 @@ from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.planning.planner import verify
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot, Trial
 
-Chooser = Callable[[Cluster, PodNeeds], tuple[int, Devices] | None]
+Chooser = Callable[[Cluster, PodRequirements], tuple[int, Devices] | None]
 """Returns the row of a pod's node and the GPUs it shares; None if no node fits."""
 
 
@@ -31,14 +31,16 @@ class Arrival:
     used_milli: int
 
 
-def gpu_milli(needs: PodNeeds) -> int:
+def gpu_milli(needs: PodRequirements) -> int:
     """Return the thousandths of GPUs that a pod requests."""
     if needs.share is not None:
         return needs.share.milli * needs.share.devices
     return dict(needs.requests).get(GPU, 0) * MILLI
 
 
-def arrive(nodes: Iterable[Node], pods: Sequence[PodNeeds], by: Chooser | Placer) -> list[Arrival]:
+def arrive(
+    nodes: Iterable[Node], pods: Sequence[PodRequirements], by: Chooser | Placer
+) -> list[Arrival]:
     """Place pods one by one; pods that do not fit are dropped."""
     engine = Engine(Limits())
     for node in nodes:
@@ -54,10 +56,10 @@ def arrive(nodes: Iterable[Node], pods: Sequence[PodNeeds], by: Chooser | Placer
     return arrivals
 
 
-def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodNeeds], bool]:
+def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodRequirements], bool]:
     cluster = engine.view.cluster
 
-    def place(needs: PodNeeds) -> bool:
+    def place(needs: PodRequirements) -> bool:
         slot = choose(cluster, needs)
         if slot is not None:
             cluster.add_pods(slot[0], needs, 1, None, slot[1])
@@ -66,7 +68,9 @@ def _chosen(engine: Engine, choose: Chooser) -> Callable[[PodNeeds], bool]:
     return place
 
 
-def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callable[[PodNeeds], bool]:
+def _placed(
+    engine: Engine, pods: Sequence[PodRequirements], placer: Placer
+) -> Callable[[PodRequirements], bool]:
     """Place pods as a planner does, each as a gang of one member."""
     gangs = {
         needs: _waiting(engine, needs, number) for number, needs in enumerate(dict.fromkeys(pods))
@@ -74,7 +78,7 @@ def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callabl
     snapshot: Snapshot = engine.view.snapshot_cluster()
     trial = Trial(snapshot.cluster)
 
-    def place(needs: PodNeeds) -> bool:
+    def place(needs: PodRequirements) -> bool:
         placement = placer.place(gangs[needs], snapshot)
         if not isinstance(placement, Placement):
             return False
@@ -84,7 +88,7 @@ def _placed(engine: Engine, pods: Sequence[PodNeeds], placer: Placer) -> Callabl
     return place
 
 
-def _waiting(engine: Engine, needs: PodNeeds, number: int) -> PendingGang:
+def _waiting(engine: Engine, needs: PodRequirements, number: int) -> PendingGang:
     gang = Gang(GangId(f"ns/pod-{number}"), 1, (Role("w", 1, 1, needs),))
     engine.observe(GangSeen(gang), 0.0)
     return engine.view.pending(gang.id)

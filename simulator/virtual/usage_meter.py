@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import Queue, QuotaKey
 from gangsched.core.quota.queue_tree import QueueTree
 from simulator.jobs import gpus_of
@@ -69,7 +69,7 @@ class Meter:
         self._on_node = np.zeros(len(self._node))
         self._open: dict[PodUid, tuple[int, str, NodeName, float, float]] = {}
         self._queue_of: dict[GangId, str] = {}
-        self._known: dict[PodNeeds, float] = {}
+        self._known: dict[PodRequirements, float] = {}
         self._stays: tuple[array[Any], ...] = tuple(array(kind) for kind in "qqddd")
         self._now_s = 0.0
         self._quotas(self.tree)

@@ -6,7 +6,7 @@ from builders import an_engine, gang, needs, node, pod
 from gangsched.core import facts as f
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.pods import GPU, Share
+from gangsched.core.model.pods import GPU, GpuShare
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.topology import HOST
 from gangsched.core.what_if import WhatIf, ended, left_free
@@ -29,7 +29,7 @@ def snapshot():
     engine.observe(f.GangSeen(run), 0.0)
     wants = {
         "run-0": needs(2, host_ports=(PORT,)),
-        "run-1": needs(0, share=Share(milli=400)),
+        "run-1": needs(0, share=GpuShare(milli=400)),
     }
     for at, (name, asked) in enumerate(wants.items()):
         there = {"node": NodeName(f"n{at}"), "started_s": 1.0}

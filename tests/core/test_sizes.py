@@ -18,11 +18,11 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.engine.engine import Engine, State
 from gangsched.core.engine.gangs.gang import GangState
-from gangsched.core.model.constraints import Constraints, Near, Slices
+from gangsched.core.model.constraints import Constraints, SliceRequest, TopologyRequest
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import Expression, PodNeeds, Share
+from gangsched.core.model.pods import Expression, GpuShare, PodRequirements
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement import fill
@@ -47,7 +47,7 @@ def of_kinds(name: str, kinds: int, count: int = 1, **more: object) -> Gang:
     return gang(name, kinds * count, roles=roles, **more)
 
 
-def room(cluster: Cluster, wants: PodNeeds) -> int:
+def room(cluster: Cluster, wants: PodRequirements) -> int:
     return int(cluster.capacity(wants).sum())
 
 
@@ -57,7 +57,7 @@ _MANY_KINDS = """
 from tests.core.test_sizes import of_kinds
 from builders import an_engine, node
 from gangsched.core import facts as f
-from gangsched.core.model.constraints import Near, Constraints
+from gangsched.core.model.constraints import TopologyRequest, Constraints
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.model.topology import Level, Topology
@@ -67,7 +67,7 @@ from policies.fifo import Fifo
 engine = an_engine(*(node(f"n{i}", cpu=64_000 - 1000 * i, labels={"rack": f"r{i // 8}"})
                      for i in range(60)))
 engine.observe(f.TopologySeen(Topology("default", (Level("rack", "rack"),))), 0.0)
-near = Constraints(near=Near(preferred="rack"))
+near = Constraints(near=TopologyRequest(preferred="rack"))
 engine.observe(f.GangSeen(of_kinds("a", 64, constraints=near)), 0.0)
 plan = make_plan(engine.begin_cycle(), Policies(Fifo(), Cpsat()), 0.0)
 print(len(plan.placements))
@@ -135,7 +135,7 @@ def test_a_gang_of_too_many_pods_is_refused(monkeypatch):
 def test_late_members_of_one_domain_are_one_kind():
     engine = an_engine(*(node(f"n{i}", labels={"rack": f"r{i}"}) for i in range(2)))
     engine.observe(f.TopologySeen(Topology("default", (Level("rack", "rack"),))), 0.0)
-    near = Near(slices=(Slices("rack", 4),))
+    near = TopologyRequest(slices=(SliceRequest("rack", 4),))
     role = Role("worker", 8, 2, needs(), near)
     engine.observe(f.GangSeen(gang("a", 2, roles=(role,))), 0.0)
     for index in (0, 4):
@@ -163,9 +163,9 @@ def test_no_object_makes_a_column_for_what_no_node_has():
     engine = an_engine(node("n", labels={"a": "b"}))
     many = tuple((f"a.b/{i:03}", 1) for i in range(200))
     selector = tuple(Expression(f"k{i}", "In", ("1",)) for i in range(200))
-    engine.observe(f.GangSeen(templated("names", 1, PodNeeds(many))), 0.0)
+    engine.observe(f.GangSeen(templated("names", 1, PodRequirements(many))), 0.0)
     engine.observe(f.GangSeen(templated("keys", 1, needs(selector=selector))), 0.0)
-    engine.observe(pod("theirs", None, PodNeeds(many), node=N), 0.0)
+    engine.observe(pod("theirs", None, PodRequirements(many), node=N), 0.0)
     plan(engine)
     assert engine.view.cluster.resources == ["pods", "cpu", "memory", GPU]
     assert engine.view.cluster.used.shape[1] == 4
@@ -194,7 +194,7 @@ def test_conditions_on_labels_that_no_node_has_mean_what_they_meant():
 def test_a_resource_that_a_node_gets_later_is_counted_as_it_is_used():
     cluster = Cluster()
     cluster.put_node(node("n"))
-    hca = PodNeeds((("rdma/hca", 3),))
+    hca = PodRequirements((("rdma/hca", 3),))
     cluster.allocate("a", N, hca)
     assert room(cluster, hca) == 0
     plain = node("n")
@@ -216,7 +216,7 @@ def test_a_resource_that_a_node_gets_later_is_counted_as_it_is_used():
 def test_columns_of_resources_and_labels_that_nodes_lose_are_dropped():
     cluster = Cluster()
     plain = node("n")
-    used = PodNeeds((("a.b/0", 1),))
+    used = PodRequirements((("a.b/0", 1),))
     for index in range(500):
         one = Node(
             N, (*plain.allocatable, (f"a.b/{index}", 2)), {f"k{index}": "1", "k": f"{index}"}
@@ -263,7 +263,7 @@ def test_parts_of_any_number_of_gpus_are_charged():
     for number in (bounds.SHARED_GPUS.most, 999_999_999):
         cluster = Cluster()
         cluster.put_node(node("n", 4))
-        wants = PodNeeds(share=Share(500, devices=number))
+        wants = PodRequirements(share=GpuShare(500, devices=number))
         for key in ("a", "b", "c"):
             assert cluster.allocate(key, N, wants) == (0, 1, 2, 3)
         assert set(cluster.shared.of(0)) == {0, 1, 2, 3}
@@ -284,7 +284,7 @@ def test_a_share_beyond_what_a_node_has_takes_the_emptiest_gpus():
 def test_memory_of_gpus_may_change_under_those_who_share_them():
     cluster = Cluster()
     cluster.put_node(node("n", 1, gpu_memory_mib=80_000))
-    wants = PodNeeds(share=Share(memory_mib=40_000))
+    wants = PodRequirements(share=GpuShare(memory_mib=40_000))
     for key in ("a", "b"):
         cluster.allocate(key, N, wants)
     assert room(cluster, wants) == 0
@@ -313,10 +313,10 @@ def test_sums_of_the_largest_amounts_do_not_wrap():
     most = bounds.PODS_OF_NODE.most
     cluster = Cluster()
     cluster.put_node(node("n", pods=10**9))
-    wants = PodNeeds((("memory", 2**63),))
+    wants = PodRequirements((("memory", 2**63),))
     for index in range(most + 300):
         cluster.allocate(index, N, wants)
-    small = PodNeeds((("cpu", 1),))
+    small = PodRequirements((("cpu", 1),))
     assert (cluster.used >= 0).all()
     assert cluster.used[0].tolist() == [most, 0, most * HUGE, 0]
     assert room(cluster, small) == 0
@@ -334,7 +334,7 @@ def test_pods_that_wait_to_be_counted_come_with_their_node():
     most = bounds.PODS_OF_NODE.most
     cluster = Cluster()
     for index in range(most + 2):
-        cluster.allocate(index, N, PodNeeds((("cpu", 1),)))
+        cluster.allocate(index, N, PodRequirements((("cpu", 1),)))
     cluster.put_node(node("n"))
     cluster.rekey(most + 1, "other")
     cluster.release(most)
@@ -348,7 +348,7 @@ def test_pods_that_wait_to_be_counted_come_with_their_node():
 
 def test_a_snapshot_is_taken_whatever_amounts_are_asked():
     engine = an_engine(*(node(f"n{i}") for i in range(3)))
-    huge = PodNeeds((("cpu", 2**70), ("memory", 2**63), (GPU, 2**64)))
+    huge = PodRequirements((("cpu", 2**70), ("memory", 2**63), (GPU, 2**64)))
     engine.observe(f.GangSeen(templated("huge", 50_000, huge)), 0.0)
     engine.observe(f.GangSeen(templated("small", 1)), 0.0)
     engine.observe(pod("theirs", None, huge, node=NodeName("n1")), 0.0)
@@ -420,9 +420,9 @@ def hosts(*cores: int) -> Engine:
     return an_engine(*(node(f"n{i}", cpu=1000 * count) for i, count in enumerate(cores)))
 
 
-def large(cores: int) -> PodNeeds:
+def large(cores: int) -> PodRequirements:
     """Return what a pod asks that shares its node with no other like it."""
-    return PodNeeds((("cpu", 1000 * cores), ("memory", 3 * 2**38)))
+    return PodRequirements((("cpu", 1000 * cores), ("memory", 3 * 2**38)))
 
 
 def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatch):
@@ -437,7 +437,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
     monkeypatch.setattr(fill.Filling, "_fill", counted)
     engine = hosts(*range(3, 43))  # together they need 42 cores
     roles = (Role("a", 1, 1, needs(0, 2000)), Role("b", 1, 1, needs(0, 40_000)))
-    near = Constraints(near=Near(required="host"))
+    near = Constraints(near=TopologyRequest(required="host"))
     engine.observe(f.GangSeen(gang("g", 2, roles=roles, constraints=near)), 0.0)
     plan(engine)
     assert set(dict(engine.view.gangs[GangId("ns/g")].assignments()).values()) == {"n39"}
@@ -454,7 +454,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
 
 
 def test_few_changes_are_tried_to_say_what_is_in_the_way():
-    roles = tuple(Role(f"r{i}", 1, 1, needs(), Near(required="host")) for i in range(64))
+    roles = tuple(Role(f"r{i}", 1, 1, needs(), TopologyRequest(required="host")) for i in range(64))
     wide = waiting(gang("g", 64, roles=roles))
     scope = resolve_constraints(wide, an_engine(node("n")).view.cluster)
     assert len(list(relaxations(wide, scope))) == bounds.CHANGES_TRIED.most

@@ -12,13 +12,13 @@ from typing import IO
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
-from gangsched.core.model.constraints import Constraints, Near, Slices
+from gangsched.core.model.constraints import Constraints, SliceRequest, TopologyRequest
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.mig_profiles import offers
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, PodNeeds, Share, Taint, Toleration
-from gangsched.core.model.queues import Booking, GpuBudget, Queue, Stop
+from gangsched.core.model.pods import GPU, GpuShare, PodRequirements, Taint, Toleration
+from gangsched.core.model.queues import AdvanceReservation, GpuBudget, Queue, Stop
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
@@ -53,10 +53,10 @@ def cut(node: Node, layouts: tuple[tuple[tuple[str, int], ...], ...]) -> Node:
     return replace(node, allocatable=tuple(sorted(room.items())), layouts=layouts)
 
 
-def asks(gpus: int, cpu: int = 1000, **more: object) -> PodNeeds:
+def asks(gpus: int, cpu: int = 1000, **more: object) -> PodRequirements:
     """Return what a pod asks."""
     amounts = {"cpu": cpu, GPU: gpus}
-    return PodNeeds(tuple(sorted((k, v) for k, v in amounts.items() if v)), **more)  # type: ignore[arg-type]
+    return PodRequirements(tuple(sorted((k, v) for k, v in amounts.items() if v)), **more)  # type: ignore[arg-type]
 
 
 class Recorded(ApiCallJobRun):
@@ -74,7 +74,7 @@ class Recorded(ApiCallJobRun):
         queues.append(Queue("spare", "org", budgets=(budget,), weight=2.0))
         self._queues = queues
         come = [self._asked(one) for one in random_jobs(rng, queues, 40)]
-        booking = Booking("upkeep", 150.0, 200.0, (NodeName("n4"),), evicts=True)
+        booking = AdvanceReservation("upkeep", 150.0, 200.0, (NodeName("n4"),), evicts=True)
 
         def engine(limits):
             return RecordingEngine(Engine(limits, None), Journal(file))
@@ -91,10 +91,16 @@ class Recorded(ApiCallJobRun):
     def _asked(self, job: Job) -> Job:
         """Return a job that asks for more than GPUs, now and then."""
         near = self._rng.choice(
-            (Near(), Near(), Near(preferred="rack"), Near(required="rack"), Near("zone"))
+            (
+                TopologyRequest(),
+                TopologyRequest(),
+                TopologyRequest(preferred="rack"),
+                TopologyRequest(required="rack"),
+                TopologyRequest("zone"),
+            )
         )
         if self._rng.random() < 0.3:
-            near = Near(slices=(Slices("rack", 1),)) if job.pods == 1 else near
+            near = TopologyRequest(slices=(SliceRequest("rack", 1),)) if job.pods == 1 else near
         return replace(
             job, constraints=Constraints(near=near), min_runtime_s=self._rng.choice((0.0, 9.0))
         )
@@ -130,8 +136,8 @@ class Recorded(ApiCallJobRun):
 
     # -- what administrators do ---------------------------------------------------------------
 
-    def _booking(self, start_s: float) -> Booking:
-        return Booking(
+    def _booking(self, start_s: float) -> AdvanceReservation:
+        return AdvanceReservation(
             "weekly", start_s, start_s + 40.0, count=2, selector=(("zone", "z"),),
             queues=frozenset({"a"}), namespaces=frozenset({"wild"}), every_s=600.0,
         )  # fmt: skip
@@ -246,19 +252,19 @@ class Recorded(ApiCallJobRun):
         self._declare(Gang(self._name("late"), 3, roles))
 
     def _slices(self) -> None:
-        needs = PodNeeds((("cpu", 500), (_SLICE, self._rng.choice((2, 7)))))
+        needs = PodRequirements((("cpu", 500), (_SLICE, self._rng.choice((2, 7)))))
         roles = (Role("w", 2, 2, needs),)
         self._declare(Gang(self._name("mig"), 2, roles, priority=3, ready_timeout_s=6.0))
 
     def _elastic(self) -> None:
         most = self._rng.choice((4, 6))
         roles = (Role("w", most, 2, asks(2, tolerations=(Toleration("spot", "Exists", "", ""),))),)
-        near = Constraints(near=Near(preferred="rack"), gpu_kinds=("H100", "A100"))
+        near = Constraints(near=TopologyRequest(preferred="rack"), gpu_types=("H100", "A100"))
         more = {"movable": True, "max_runtime_s": 60.0, "expected_runtime_s": 40.0}
         self._declare(Gang(self._name("elastic"), 2, roles, constraints=near, **more))
 
     def _shared(self) -> None:
-        needs = asks(0, share=Share(milli=400))
+        needs = asks(0, share=GpuShare(milli=400))
         self._declare(Gang(self._name("shared"), 2, (Role("w", 2, 2, needs),), priority=1))
 
     def _stranger(self) -> None:

@@ -16,7 +16,7 @@ from waiting import until_async
 from gangsched.api import timestamps
 from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName, PodName
-from gangsched.core.model.queues import Booking, GpuBudget, Queue, Quota
+from gangsched.core.model.queues import AdvanceReservation, GpuBudget, Queue, Quota
 from gangsched.core.model.refusal import NearMiss, Reason, Refusal, Remedy
 from gangsched.core.model.runtime import Source
 from gangsched.core.model.topology import Fabric, Level, Topology
@@ -268,11 +268,11 @@ def cluster():
     engine.observe(pod("alone-0", "alone", needs(4), node=NodeName("n0"), started_s=NOW_S), NOW_S)
     engine.observe(f.UsageRestored("team", "ann", NOW_S, 500.0, ((86_400.0, 20_454, 5e4),)), NOW_S)
     for booking in (
-        Booking("upkeep", NOW_S - 60, NOW_S + 60, (NodeName("n2"),)),
-        Booking(
+        AdvanceReservation("upkeep", NOW_S - 60, NOW_S + 60, (NodeName("n2"),)),
+        AdvanceReservation(
             "weekly", NOW_S + 600, NOW_S + 900, count=2, queues=frozenset({"team"}), every_s=3600.0
         ),
-        Booking("past", NOW_S - 600, NOW_S - 300, (NodeName("n1"),)),
+        AdvanceReservation("past", NOW_S - 600, NOW_S - 300, (NodeName("n1"),)),
     ):
         engine.observe(f.AdvanceReservationSeen(booking), NOW_S)
     plan(engine, NOW_S)

@@ -8,7 +8,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.facts import GangSeen
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.placement import Placement, Proof
-from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement.fragmentation import TypicalPod, growth, measure, state_of
@@ -125,12 +125,12 @@ def test_random_is_the_same_for_the_same_gang_and_seed():
 
 def test_fgd_s_measure_by_hand():
     """Two usual pods: half of one GPU (60 %) and two whole GPUs (40 %)."""
-    half = PodNeeds((("cpu", 1000),), share=Share(500))
+    half = PodRequirements((("cpu", 1000),), share=GpuShare(500))
     usual = (TypicalPod(half, 0.6), TypicalPod(needs(2), 0.4))
     made = cluster(node("n", 2))
     rows = np.array([made.rows[NodeName("n")]])
     assert measure(made, state_of(made, rows), usual)[0] == 0
-    made.allocate("a", NodeName("n"), PodNeeds((), share=Share(600)))
+    made.allocate("a", NodeName("n"), PodRequirements((), share=GpuShare(600)))
     # 400 of GPU 0 are too little for a half; two whole GPUs are not there at all: 1,400 idle.
     assert measure(made, state_of(made, rows), usual)[0] == pytest.approx(0.6 * 400 + 0.4 * 1400)
 

@@ -43,8 +43,9 @@ def most_cpu(bins: Bins) -> Ints:
 
 RENAMED = {
     "model": ("Alike", "Constraints", "GPU", "Gang", "GangId", "Member", "Node", "NodeName",
-              "NodeTerm", "PodName", "PodNeeds", "Requests", "Role", "Seated", "Taint", "Waiting",
-              "runtime_s"),
+              "NodeTerm", "Near", "PodName", "PodNeeds", "Requests", "Role", "Seated", "Share",
+              "Slices", "Taint", "Waiting", "runtime_s"),
+    "model.pods": ("PodNeeds", "Share"),
     "nodes": ("Ints", "Mask"),
     "placement.choosers": ("Chooser", "even", "fewest", "first"),
     "placement.fill": ("Chooser", "Style", "countable", "enough", "fits"),
@@ -84,7 +85,7 @@ def test_the_policy_api_has_its_documented_names_and_no_others():
         tree = ast.parse(file.read())
     imported = {
         alias.name for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names
-    }
+    } - {"TYPE_CHECKING", "renamed"}
     assert imported == set(policy_api.__all__)
     protocols = {"Placer", "QueueOrder", "Sharing", "Backfill", "Preemptor"}
     assert protocols == {
@@ -123,6 +124,15 @@ def test_a_running_gang_is_read_by_names_of_before():
         assert not gang.leaving
     with pytest.warns(DeprecationWarning, match="is expected_end_s now"):
         assert gang.free_s(1.0) == 5.0
+
+
+def test_a_name_of_the_api_of_before_works_and_warns():
+    with pytest.warns(DeprecationWarning, match=r"policy_api\.PodNeeds is .*PodRequirements now"):
+        assert policy_api.PodNeeds is policy_api.PodRequirements
+    with pytest.warns(DeprecationWarning, match="is unmodelled_constraints now"):
+        assert needs(1).beyond == ()
+    with pytest.warns(DeprecationWarning, match="is gpu_types now"):
+        assert waiting(templated("g", 1)).constraints.gpu_kinds == ()
 
 
 def test_members_of_before_work_and_warn():

@@ -13,7 +13,7 @@ import pytest
 from effort import seeds
 from placements import GPU, TOPOLOGY, Instance, an_instance
 
-from gangsched.core.model.constraints import Near
+from gangsched.core.model.constraints import TopologyRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, PodName
 from gangsched.core.model.placement import Placement, Proof
@@ -138,7 +138,7 @@ def costs(instance: Instance, nodes) -> tuple[int, ...]:
             if (paths[node][: level + 1] if len(paths[node]) > level else node) in touched
         )
     products = [situation.nodes[node].labels["nvidia.com/gpu.product"] for node in used]
-    kinds = [at for at, kind in enumerate(asked.gpu_kinds) if all(kind in p for p in products)]
+    kinds = [at for at, kind in enumerate(asked.gpu_types) if all(kind in p for p in products)]
     return (min(kinds, default=0), *domains, len(used), -liked, left)  # the kind of GPU comes first
 
 
@@ -234,7 +234,7 @@ def test_an_elastic_gang_gets_as_many_as_fit(name):
         instance = an_instance(seed, nodes=4, members=5, shares=False)
         if len({member.needs for member in instance.waiting.members}) > 1:
             continue
-        if any(role.near != Near() for role in instance.waiting.gang.roles):
+        if any(role.near != TopologyRequest() for role in instance.waiting.gang.roles):
             continue
         elastic = replace(instance.waiting, minimum=1, role_minimum=())
         result = place(POLICIES[name], replace(instance, waiting=elastic))
@@ -243,7 +243,7 @@ def test_an_elastic_gang_gets_as_many_as_fit(name):
                 assert most_that_fit(instance, elastic) == 0, f"seed {seed}"
             continue
         check_placement(elastic, dict(result.nodes), instance.situation)
-        kinds = instance.waiting.constraints.gpu_kinds
+        kinds = instance.waiting.constraints.gpu_types
         if len(kinds) < 2:  # the first kind of GPU is taken even where another had room for more
             assert len(result.nodes) == most_that_fit(instance, elastic), f"seed {seed}"
         partial += len(result.nodes) < len(elastic.members)

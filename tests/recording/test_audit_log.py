@@ -17,7 +17,7 @@ from gangsched.core.facts import (
 )
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.core.model.queues import Booking, Queue, Quota
+from gangsched.core.model.queues import AdvanceReservation, Queue, Quota
 from gangsched.core.orders import Drain, DrainReason, Evict, Preempt, Release
 from gangsched.core.quota.ledger import Ledger
 from gangsched.recording.audit_log import AuditLog
@@ -68,7 +68,9 @@ def test_rules_that_change_are_noted_once_with_what_they_were():
 
 def test_reservations_are_noted_too():
     written = Written()
-    booking = Booking("maintenance", 10.0, 20.0, (NodeName("n"),), queues=frozenset({"team"}))
+    booking = AdvanceReservation(
+        "maintenance", 10.0, 20.0, (NodeName("n"),), queues=frozenset({"team"})
+    )
     written.hear(AdvanceReservationSeen(booking))
     written.hear(AdvanceReservationSeen(replace(booking, end_s=30.0)))
     written.hear(AdvanceReservationGone("maintenance"))

@@ -11,7 +11,7 @@ from effort import seeds
 from gangsched.core import facts as f
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Queue, Quota
 from simulator.experiments.results import figures, queue_rows, write
 from simulator.experiments.run import run
@@ -151,5 +151,5 @@ def test_what_is_not_lent_is_kept_and_what_a_parent_borrows_its_siblings_lend():
 
 def test_gpus_of_a_job_are_those_its_pods_ask_for():
     assert Job("a", 0, 1, 2, 4).all_gpus() == 8
-    assert Job("b", 0, 1, 3, 0, needs=PodNeeds((), share=Share(250))).all_gpus() == 0.75
-    assert gpus_of(PodNeeds(((GPU, 2),))) == 2
+    assert Job("b", 0, 1, 3, 0, needs=PodRequirements((), share=GpuShare(250))).all_gpus() == 0.75
+    assert gpus_of(PodRequirements(((GPU, 2),))) == 2

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from gangsched.core.bounds import SHARED_GPUS
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import MILLI, Share
+from gangsched.core.model.pods import MILLI, GpuShare
 
 Ints = NDArray[np.int64]
 Devices = tuple[int, ...]
@@ -106,7 +106,7 @@ class SharedGpus:
         """Forget a row whose node is gone."""
         self._taken.pop(row, None)
 
-    def capacities(self, rows: Ints, idle: Ints, nodes: list[Node | None], share: Share) -> Ints:
+    def capacities(self, rows: Ints, idle: Ints, nodes: list[Node | None], share: GpuShare) -> Ints:
         """Return how many more such shares the GPUs of each row take, shape as `rows`.
 
         `idle` counts the GPUs of each row that nobody has.
@@ -142,7 +142,7 @@ class SharedGpus:
         return least
 
 
-def share_milli(node: Node | None, share: Share) -> int | None:
+def share_milli(node: Node | None, share: GpuShare) -> int | None:
     """Return the thousandths of one GPU of this node that a share comes to.
 
     None where it asks for memory and the node does not say how much its GPUs have, or has less.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +13,7 @@ class NodeAllocation:
     """What one key holds on one node."""
 
     node: NodeName
-    needs: PodNeeds
+    needs: PodRequirements
     holder: GangId | None
     devices: Devices = ()
 

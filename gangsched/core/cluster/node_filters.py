@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import Expression, HostPort, NodeTerm, PodNeeds, Taint
+from gangsched.core.model.pods import Expression, HostPort, NodeTerm, PodRequirements, Taint
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -104,7 +104,7 @@ class Filters:
             taints = (*taints, UNSCHEDULABLE)
         return self._taint_codes.setdefault(taints, len(self._taint_codes))
 
-    def eligible(self, live: Mask, needs: PodNeeds) -> Mask:
+    def eligible(self, live: Mask, needs: PodRequirements) -> Mask:
         """Return which live slots pass the pod's selector, affinity and tolerations."""
         mask = live & self._tolerated(needs)
         for expression in needs.selector:
@@ -176,7 +176,7 @@ class Filters:
                 return np.isin(column, good)
         return np.zeros_like(live)
 
-    def _tolerated(self, needs: PodNeeds) -> Mask:
+    def _tolerated(self, needs: PodRequirements) -> Mask:
         good = [
             code
             for taints, code in self._taint_codes.items()

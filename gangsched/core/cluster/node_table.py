@@ -16,7 +16,7 @@ from gangsched.core.cluster.supply import Supply
 from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, PODS, PodNeeds, Requests
+from gangsched.core.model.pods import GPU, PODS, PodRequirements, Requests
 from gangsched.core.model.queues import MIG_PREFIX
 from gangsched.core.model.topology import HOST, HOST_LABEL, Topology
 
@@ -52,8 +52,8 @@ class NodeTable:
         self._free_rows: list[int] = []
         self.version = 0
         self._static_shared = False
-        self._eligible: dict[PodNeeds, Mask] = {}
-        self._vectors: dict[PodNeeds, tuple[Ints, Requests]] = {}
+        self._eligible: dict[PodRequirements, Mask] = {}
+        self._vectors: dict[PodRequirements, tuple[Ints, Requests]] = {}
         self._node_cache: dict[Hashable, Any] = {}
 
     @property
@@ -217,18 +217,18 @@ class NodeTable:
         self._on_columns_kept(kept)
         self._vectors = {}
 
-    def request_vector(self, needs: PodNeeds) -> Ints:
+    def request_vector(self, needs: PodRequirements) -> Ints:
         """Return one pod's requests, shape (resources,), with its one of `pods`.
 
         What no node has is left out; see `unknown`.
         """
         return self._split_requests(needs)[0]
 
-    def unknown_requests(self, needs: PodNeeds) -> Requests:
+    def unknown_requests(self, needs: PodRequirements) -> Requests:
         """Return what one pod asks for that no node has at all."""
         return self._split_requests(needs)[1]
 
-    def _split_requests(self, needs: PodNeeds) -> tuple[Ints, Requests]:
+    def _split_requests(self, needs: PodRequirements) -> tuple[Ints, Requests]:
         asked = self._vectors.get(needs)
         if asked is None:
             vector = np.zeros(len(self.resources), dtype=np.int64)
@@ -246,7 +246,7 @@ class NodeTable:
             self._vectors[needs] = asked
         return asked
 
-    def eligible(self, needs: PodNeeds) -> Mask:
+    def eligible(self, needs: PodRequirements) -> Mask:
         """Return which slots pass every filter but free room: labels, names, taints."""
         mask = self._eligible.get(needs)
         if mask is None:
@@ -257,12 +257,12 @@ class NodeTable:
             self._eligible[needs] = mask
         return mask
 
-    def preference_weights(self, needs: PodNeeds) -> Ints:
+    def preference_weights(self, needs: PodRequirements) -> Ints:
         """Return the sum of preferred-affinity weights each slot earns; read-only."""
         what = ("liked", needs) if needs.preferred else "nothing is liked"
         return self.node_cached(what, lambda: self._sum_preference_weights(needs))
 
-    def _sum_preference_weights(self, needs: PodNeeds) -> Ints:
+    def _sum_preference_weights(self, needs: PodRequirements) -> Ints:
         score = np.zeros(len(self.names), dtype=np.int64)
         for weight, term in needs.preferred:
             score += weight * self.filters.matches_term(self.live, term)

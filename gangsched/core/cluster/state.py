@@ -24,7 +24,7 @@ from gangsched.core.cluster.row_cache import RowCache
 from gangsched.core.cluster.row_counts import RowCounts
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.pods import GPU, MILLI, HostPort, PodNeeds, Requests
+from gangsched.core.model.pods import GPU, MILLI, HostPort, PodRequirements, Requests
 from gangsched.core.renamed import RenamedAttribute
 
 Rows = Ints | slice
@@ -47,7 +47,7 @@ class Cluster(NodeTable):
         self.shared = SharedGpus()
         self.exclusive_domains: dict[GangId, tuple[str, int]] = {}
         self.gangs_by_row: RowCounts[GangId] = RowCounts()
-        self.pods_by_needs: dict[PodNeeds, int] = {}
+        self.pods_by_needs: dict[PodRequirements, int] = {}
         self._row_cache = RowCache()
         self._allocations = NodeAllocations()
         self._ports: RowCounts[HostPort] = RowCounts()
@@ -121,7 +121,7 @@ class Cluster(NodeTable):
         self,
         key: Hashable,
         node: NodeName,
-        needs: PodNeeds,
+        needs: PodRequirements,
         holder: GangId | None = None,
         devices: Devices = (),
     ) -> Devices:
@@ -173,7 +173,7 @@ class Cluster(NodeTable):
             self._allocations.put(other, self._count_allocation(row, other, waiting))
         return True
 
-    def allocated(self, key: Hashable) -> tuple[NodeName, PodNeeds] | None:
+    def allocated(self, key: Hashable) -> tuple[NodeName, PodRequirements] | None:
         """Return on which node a key is charged, and what."""
         charge = self._allocations.get(key)
         return (charge.node, charge.needs) if charge is not None else None
@@ -201,7 +201,7 @@ class Cluster(NodeTable):
     def add_pods(
         self,
         row: int,
-        needs: PodNeeds,
+        needs: PodRequirements,
         times: int = 1,
         holder: GangId | None = None,
         devices: Devices = (),
@@ -227,7 +227,7 @@ class Cluster(NodeTable):
     def remove_pods(
         self,
         row: int,
-        needs: PodNeeds,
+        needs: PodRequirements,
         times: int = 1,
         holder: GangId | None = None,
         devices: tuple[Devices, ...] = (),
@@ -239,7 +239,7 @@ class Cluster(NodeTable):
             for on in devices:
                 self.used[row, self._columns[GPU]] -= self.shared.remove_share(row, milli, on)
 
-    def _count(self, row: int, needs: PodNeeds, times: int, holder: GangId | None) -> None:
+    def _count(self, row: int, needs: PodRequirements, times: int, holder: GangId | None) -> None:
         vector, unknown = self._split_requests(needs)
         self.used[row] += vector * times
         self._row_cache.dirty_rows.append(row)
@@ -255,7 +255,7 @@ class Cluster(NodeTable):
         node = self.nodes[row]
         return node.gpu_model if node is not None else ""
 
-    def whole_unit_requests(self, needs: PodNeeds, sign: int = 1) -> Ints:
+    def whole_unit_requests(self, needs: PodRequirements, sign: int = 1) -> Ints:
         """Return what a pod takes in whole amounts.
 
         A share is believed to take its GPUs for itself, and to leave them in use when it goes.
@@ -342,7 +342,7 @@ class Cluster(NodeTable):
         """Return what is free, shape (slots, resources); negative where a node shrank."""
         return self.allocatable - self.used
 
-    def capacity(self, needs: PodNeeds) -> Ints:
+    def capacity(self, needs: PodRequirements) -> Ints:
         """Return how many more such pods each slot takes now, every filter included; read-only."""
         counts: Ints = self.usage_cached(
             needs, lambda rows: self.count(needs, rows, self.used[rows])
@@ -356,11 +356,11 @@ class Cluster(NodeTable):
         """
         return self._row_cache.get(what, find)
 
-    def capacity_when_empty(self, needs: PodNeeds) -> Ints:
+    def capacity_when_empty(self, needs: PodRequirements) -> Ints:
         """Return how many such pods each slot would take if nothing else ran there."""
         return self.count(needs, slice(None), None)
 
-    def count(self, needs: PodNeeds, rows: Rows, used: Ints | None) -> Ints:
+    def count(self, needs: PodRequirements, rows: Rows, used: Ints | None) -> Ints:
         """Count from scratch; `used` None stands for an empty cluster."""
         if self.unknown_requests(needs):
             return np.zeros(len(self.live[rows]), dtype=np.int64)
@@ -386,7 +386,7 @@ class Cluster(NodeTable):
                     counts[at] = 0
         return counts
 
-    def fits(self, row: int, needs: PodNeeds) -> bool:
+    def fits(self, row: int, needs: PodRequirements) -> bool:
         """Tell whether one more pod fits on the row now, every filter included."""
         rows = np.array([row], dtype=np.int64)
         return bool(self.count(needs, rows, self.used[rows])[0])

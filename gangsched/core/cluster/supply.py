@@ -40,8 +40,8 @@ def _lacking(quotas: tuple[Quota, ...], limited: tuple[str, ...], supply: Supply
             continue  # no node's, but what GPUs are worth
         if quota.resource not in supply.resources:
             yield _no_resource(f"spec.quotas[{label(quota.key)}].resource", quota.resource, supply)
-        elif quota.kind and not any(quota.kind in model for model in supply.models):
-            yield _no_kind(f"spec.quotas[{label(quota.key)}].gpuKind", quota.kind, supply)
+        elif quota.gpu_type and not any(quota.gpu_type in model for model in supply.models):
+            yield _no_kind(f"spec.quotas[{label(quota.key)}].gpuKind", quota.gpu_type, supply)
     for resource in limited:
         if resource not in supply.resources:
             yield _no_resource(f"spec.userLimits[{resource}]", resource, supply)

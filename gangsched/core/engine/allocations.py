@@ -15,7 +15,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.gangs import NOBODY
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import CREDITS, DEFAULT_QUEUE, QuotaKey, amounts
 from gangsched.core.quota.ledger import Allocation, Ledger
 from gangsched.core.quota.queue_tree import QueueTree
@@ -101,7 +101,7 @@ class Allocations:
             column = self.cluster.allocatable[:, self.cluster.resources.index(resource)]
             total = sum(column[self.cluster.live].tolist())
             found[(resource, "")] = total * MILLI if resource == GPU else total
-        if self.ledger.rates.worth:
+        if self.ledger.gpu_weights.weights:
             found[CREDITS] = round(self._worth())
             found.pop((GPU, ""), None)
         return found
@@ -111,7 +111,7 @@ class Allocations:
         for node in self.cluster.nodes:
             if node is not None:
                 gpus = dict(node.allocatable).get(GPU, 0)
-                worth += gpus * MILLI * self.ledger.rates.of(node.gpu_model)
+                worth += gpus * MILLI * self.ledger.gpu_weights.of(node.gpu_model)
         return worth
 
     # -- charges ------------------------------------------------------------------------------
@@ -120,7 +120,7 @@ class Allocations:
         self,
         key: Hashable,
         node: NodeName,
-        needs: PodNeeds,
+        needs: PodRequirements,
         gang: GangId | None,
         devices: Devices = (),
     ) -> Devices:
@@ -140,7 +140,9 @@ class Allocations:
             self._freed.advance()
         return released
 
-    def transfer(self, place: Hashable, pod: Hashable, node: NodeName, needs: PodNeeds) -> None:
+    def transfer(
+        self, place: Hashable, pod: Hashable, node: NodeName, needs: PodRequirements
+    ) -> None:
         """Let a pod have what its place was charged, or free it for what the pod takes instead."""
         if self.cluster.allocated(place) == (node, needs) and self.cluster.allocated(pod) is None:
             self.rename(place, pod)
@@ -216,7 +218,9 @@ class Allocations:
         self.drift += sum(wrong.values())
         return wrong
 
-    def _expected(self, key: Hashable, gang: GangId, node: NodeName, needs: PodNeeds) -> Allocation:
+    def _expected(
+        self, key: Hashable, gang: GangId, node: NodeName, needs: PodRequirements
+    ) -> Allocation:
         known = self.ledger.allocation(key)
         model = self._model(node) or (known.model if known is not None else "")
         return Allocation(gang, *self._account(gang), amounts(needs), model, self.is_firm(gang))

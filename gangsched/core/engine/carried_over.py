@@ -9,6 +9,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.facts import HistoryRestored
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.queues import QuotaKey
+from gangsched.core.model.wire_names import recorded_text
 from gangsched.core.snapshot import BackfillReservation
 
 
@@ -84,4 +85,4 @@ def _places(gang: GangState) -> tuple[tuple[PodName, NodeName], ...]:
 
 
 def _declared(gang: GangState) -> int:
-    return crc32(repr(gang.spec).encode())
+    return crc32(recorded_text(gang.spec).encode())

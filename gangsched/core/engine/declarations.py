@@ -5,7 +5,7 @@ from enum import Enum
 from gangsched.core import facts as f
 from gangsched.core.engine.freed_generation import FreedGeneration
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import Booking, Queue
+from gangsched.core.model.queues import AdvanceReservation, Queue
 from gangsched.core.model.topology import Topology
 
 
@@ -24,7 +24,7 @@ class Declarations:
     def __init__(self, freed: FreedGeneration) -> None:
         self.queues: dict[str, Queue] = {}
         """Queues by name."""
-        self.bookings: dict[str, Booking] = {}
+        self.bookings: dict[str, AdvanceReservation] = {}
         """Advance reservations by name."""
         self.topologies: dict[str, Topology] = {}
         """Topologies by name."""

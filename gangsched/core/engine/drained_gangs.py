@@ -9,7 +9,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.queues import Booking
+from gangsched.core.model.queues import AdvanceReservation
 from gangsched.core.orders import DrainReason
 from gangsched.core.planning.profiles.node_profile import reserved_rows
 
@@ -55,7 +55,7 @@ class DrainedGangs:
                 reason = f"its nodes are booked ({keeps.name})"
                 yield Drained(gang, DrainReason.RESERVATION, keeps.name, reason)
 
-    def _booked(self, now_s: float) -> dict[NodeName, Booking]:
+    def _booked(self, now_s: float) -> dict[NodeName, AdvanceReservation]:
         """Return the nodes that are reserved now, by a reservation that evicts."""
         cluster, found = self._allocations.cluster, {}
         for booking in self._declarations.bookings.values():

@@ -8,7 +8,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.pending_view import pending_view, priority_in
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.pods import PodNeeds, Requests
+from gangsched.core.model.pods import PodRequirements, Requests
 from gangsched.core.planning.namespace_quotas import total_requests
 from gangsched.core.quota.charges import charge_of, split_required_optional
 from gangsched.core.quota.runtime_history import RuntimeHistory
@@ -27,7 +27,7 @@ class PendingViews:
         self._history = history
         self._known: dict[GangId, tuple[tuple[int, int], PendingGang, tuple[int, int]]] = {}
         """By gang: versions of gang and declarations, the view, and how much was learned then."""
-        self._needs: dict[PodNeeds, PodNeeds] = {}
+        self._needs: dict[PodRequirements, PodRequirements] = {}
         """Each requirement once, so that equal ones are one object."""
 
     def view(self, gang: GangState) -> PendingGang:
@@ -59,7 +59,7 @@ class PendingViews:
         """Add charge, pod classes, shape, and what the queue and the run times say."""
         ledger = self._allocations.ledger
         queue = ledger.usage.tree.queues.get(made.gang.queue)
-        counts: dict[PodNeeds, int] = {}
+        counts: dict[PodRequirements, int] = {}
         for member in made.members:
             counts[member.needs] = counts.get(member.needs, 0) + 1
         namespace = gang.id.split("/", 1)[0]

@@ -49,7 +49,7 @@ class QueueRulesReader:
                 declared.bookings[name] for name in sorted(declared.bookings)
             ),
             recent_preemptions=self._preemptions.recent(now_s),
-            gpu_types=ledger.kinds,
+            gpu_types=ledger.gpu_types,
             namespaces={name: dict(quotas) for name, quotas in declared.namespaces.items()},
             uncreated=self._unborn(),
             protected=declared.protected,

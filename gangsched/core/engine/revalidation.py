@@ -12,7 +12,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Repartition
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.placement.constraints import barred_rows
 from gangsched.core.planning.planner import Planned
 from gangsched.core.snapshot import RunningGang
@@ -68,8 +68,8 @@ def without_victims(
 
 def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     devices = dict(planned.placement.devices)
-    groups: dict[PodNeeds, dict[int, int]] = {}
-    taken: list[tuple[int, PodNeeds, int, tuple[Devices, ...]]] = []
+    groups: dict[PodRequirements, dict[int, int]] = {}
+    taken: list[tuple[int, PodRequirements, int, tuple[Devices, ...]]] = []
     try:
         for name, node in planned.placement.nodes:
             needs = gang.members[name].needs

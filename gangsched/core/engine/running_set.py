@@ -135,4 +135,4 @@ class RunningSet:
     def _charge_of(self, running: RunningGang) -> Amounts:
         places = ((place.node, place.needs) for place in running.places)
         allocations = self._allocations
-        return charge_on_nodes(allocations.cluster, allocations.ledger.kinds, places)
+        return charge_on_nodes(allocations.cluster, allocations.ledger.gpu_types, places)

@@ -10,7 +10,7 @@ from gangsched.core.engine.lifecycle.run_times import is_finished
 from gangsched.core.engine.parts import Parts
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
-from gangsched.core.model.queues import Booking, Queue, QuotaKey
+from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Topology
 from gangsched.core.quota.ledger import Ledger
@@ -130,7 +130,7 @@ class EngineView:
         return self._parts.declarations.queues
 
     @property
-    def bookings(self) -> Mapping[str, Booking]:
+    def bookings(self) -> Mapping[str, AdvanceReservation]:
         """Advance reservations as they are declared."""
         return self._parts.declarations.bookings
 

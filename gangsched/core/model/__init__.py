@@ -10,7 +10,7 @@ if not TYPE_CHECKING:  # a type checker refuses the old names
         {
             name: f"{__name__}.{module}:{name}"
             for module, names in {
-                "constraints": ("Slices", "Spread", "Near", "Constraints", "NO_CONSTRAINTS"),
+                "constraints": ("Spread", "Constraints", "NO_CONSTRAINTS"),
                 "gangs": ("Role", "NOBODY", "Gang", "Member", "runtime_s"),
                 "ids": ("GangId", "PodName", "PodUid", "NodeName"),
                 "nodes": ("Layout", "Node"),
@@ -18,8 +18,12 @@ if not TYPE_CHECKING:  # a type checker refuses the old names
             }.items()
             for name in names
         }
-        | {name: f"{__name__}.pods:{name}" for name in ("Taint", "Toleration", "Share", "PodNeeds")}
+        | {name: f"{__name__}.pods:{name}" for name in ("Taint", "Toleration")}
         | {
+            "Near": f"{__name__}.constraints:TopologyRequest",
+            "PodNeeds": f"{__name__}.pods:PodRequirements",
+            "Share": f"{__name__}.pods:GpuShare",
+            "Slices": f"{__name__}.constraints:SliceRequest",
             "Alike": f"{__name__}.gangs:EquivalenceClassView",
             "Seated": f"{__name__}.gangs:PlacedMember",
             "Waiting": f"{__name__}.gangs:PendingGang",

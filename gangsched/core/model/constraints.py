@@ -1,12 +1,14 @@
 """What a gang or a role asks of the topology."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gangsched.core.model.ids import NodeName
+from gangsched.core.renamed import RenamedAttribute
 
 
 @dataclass(frozen=True, slots=True)
-class Slices:
+class SliceRequest:
     """Every `size` pods in rank order share one domain of a level."""
 
     level: str
@@ -18,11 +20,11 @@ class Spread:
     """At most `most` pods of the gang in one domain of a level."""
 
     level: str
-    most: int
+    pods_max: int
 
 
 @dataclass(frozen=True, slots=True)
-class Near:
+class TopologyRequest:
     """How near pods must and should be: levels by name or node label.
 
     `slices` go from the coarsest level to the finest; each size divides the one before.
@@ -30,7 +32,7 @@ class Near:
 
     required: str | None = None
     preferred: str | None = None
-    slices: tuple[Slices, ...] = ()
+    slices: tuple[SliceRequest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,16 @@ class Constraints:
     """
 
     topology: str = ""
-    near: Near = Near()
+    near: TopologyRequest = TopologyRequest()
     fabric: str | None = None
     fabric_required: bool = False
     spread: tuple[Spread, ...] = ()
     exclusive: str | None = None
-    gpu_kinds: tuple[str, ...] = ()
+    gpu_types: tuple[str, ...] = ()
     avoid: tuple[NodeName, ...] = ()
+
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        gpu_kinds = RenamedAttribute("gpu_types")
 
     def is_restrictive(self) -> bool:
         """Tell whether anything here can make a placement invalid."""

@@ -7,9 +7,9 @@ extended resources (GPUs, HCAs, MIG slices) in pieces.
 
 from dataclasses import dataclass, field
 
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, TopologyRequest
 from gangsched.core.model.ids import GangId, NodeName, PodName
-from gangsched.core.model.pods import PodNeeds, Requests
+from gangsched.core.model.pods import PodRequirements, Requests
 from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate
 
 
@@ -26,8 +26,8 @@ class Role:
     name: str
     count: int
     min_count: int
-    needs: PodNeeds | None = None
-    near: Near = Near()
+    needs: PodRequirements | None = None
+    near: TopologyRequest = TopologyRequest()
     pod: PodName | None = None
     late: int = 0
 
@@ -105,7 +105,7 @@ class Member:
 
     name: PodName
     role: str
-    needs: PodNeeds
+    needs: PodRequirements
     rank: int = 0
 
 
@@ -144,14 +144,14 @@ class PendingGang:
     avoid: tuple[NodeName, ...] = ()
     most_per_node: int | None = None
     constraints: Constraints = NO_CONSTRAINTS
-    near_role: tuple[tuple[str, Near], ...] = ()
+    near_role: tuple[tuple[str, TopologyRequest], ...] = ()
     seated: tuple[PlacedMember, ...] = ()
     repair: bool = False
     surplus: bool = False
     attained_s: float = 0.0
     charge: tuple[tuple[tuple[str, str], int], ...] = ()
     shape: int = 0
-    kinds: tuple[PodNeeds, ...] = ()
+    kinds: tuple[PodRequirements, ...] = ()
     estimate: Estimate | None = None
     unborn: Requests = ()
     preempts: bool = True

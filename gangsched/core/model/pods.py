@@ -1,6 +1,9 @@
 """What one pod needs of a node: resources, ports, a share of a GPU, and which nodes suit it."""
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gangsched.core.renamed import RenamedAttribute, renamed
 
 Requests = tuple[tuple[str, int], ...]
 """Resource name and amount, sorted by name, amounts above zero."""
@@ -72,7 +75,7 @@ class Toleration:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class GpuShare:
     """A part of each of `devices` GPUs: thousandths, or memory (MiB) where that is what was asked.
 
     These are KAI's gpu-fraction, gpu-memory and gpu-fraction-num-devices.
@@ -84,7 +87,7 @@ class Share:
 
 
 @dataclass(frozen=True, eq=False)
-class PodNeeds:
+class PodRequirements:
     """What one pod asks of the node that takes it.
 
     `required` holds alternatives: one term must match (empty: any node). `selector` must hold in
@@ -98,10 +101,13 @@ class PodNeeds:
     preferred: tuple[tuple[int, NodeTerm], ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     host_ports: tuple[HostPort, ...] = ()
-    beyond: tuple[str, ...] = ()
-    share: Share | None = None
+    unmodelled_constraints: tuple[str, ...] = ()
+    share: GpuShare | None = None
     _key: tuple[object, ...] = field(default=(), init=False, repr=False)
     _hash: int = field(default=0, init=False, repr=False)
+
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        beyond = RenamedAttribute("unmodelled_constraints")
 
     def __post_init__(self) -> None:
         # Needs are dictionary keys on the hot path: hash once, not at every look-up.
@@ -112,14 +118,21 @@ class PodNeeds:
             self.preferred,
             self.tolerations,
             self.host_ports,
-            self.beyond,
+            self.unmodelled_constraints,
             self.share,
         )
         object.__setattr__(self, "_key", key)
         object.__setattr__(self, "_hash", hash(key))
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, PodNeeds) and self._key == other._key)
+        return self is other or (isinstance(other, PodRequirements) and self._key == other._key)
 
     def __hash__(self) -> int:
         return self._hash
+
+
+if not TYPE_CHECKING:  # a type checker refuses the old names
+    __getattr__ = renamed(
+        __name__,
+        {"PodNeeds": f"{__name__}:PodRequirements", "Share": f"{__name__}:GpuShare"},
+    )

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.mig_profiles import profile_share_milli
-from gangsched.core.model.pods import GPU, MILLI, PODS, PodNeeds, Requests
+from gangsched.core.model.pods import GPU, MILLI, PODS, PodRequirements, Requests
 
 DEFAULT_QUEUE = "default"
 
@@ -60,14 +60,14 @@ class Quota:
 
     resource: str
     nominal: int
-    kind: str = ""
+    gpu_type: str = ""
     borrowing: int | None = None
     lending: int | None = None
 
     @property
     def key(self) -> QuotaKey:
         """Return resource and kind."""
-        return (self.resource, self.kind)
+        return (self.resource, self.gpu_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True)
-class Booking:
+class AdvanceReservation:
     """Room booked in advance: whole nodes, by name or as a count among those with some labels.
 
     `queues` and `namespaces` may use it meanwhile (both empty: nobody, for maintenance). From
@@ -172,15 +172,15 @@ class Booking:
 class GpuWeights:
     """What a GPU of each kind is worth, for shares and budgets: H100 = 2 where A100 = 1."""
 
-    worth: Mapping[str, float] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, model: str) -> float:
         """Return the worth of a GPU of this product name; the longest kind that it contains."""
-        found = max((kind for kind in self.worth if kind in model), key=len, default="")
-        return self.worth[found] if found else 1.0
+        found = max((kind for kind in self.weights if kind in model), key=len, default="")
+        return self.weights[found] if found else 1.0
 
 
-def amounts(needs: PodNeeds, times: int = 1) -> Amounts:
+def amounts(needs: PodRequirements, times: int = 1) -> Amounts:
     """Return what pods of these needs charge, whatever GPUs they get."""
     found: dict[QuotaKey, int] = {(PODS, ""): times}
     gpus = 0
@@ -198,7 +198,7 @@ def amounts(needs: PodNeeds, times: int = 1) -> Amounts:
     return tuple(sorted(found.items()))
 
 
-def sum_requests(parts: Mapping[PodNeeds, int]) -> Amounts:
+def sum_requests(parts: Mapping[PodRequirements, int]) -> Amounts:
     """Return the sum over pods of several kinds."""
     total: dict[QuotaKey, int] = {}
     for needs, times in parts.items():
@@ -212,29 +212,29 @@ class GpuTypes:
     """How GPUs of different products count: those with quotas of their own, and their worth."""
 
     names: tuple[str, ...] = ()
-    rates: GpuWeights = field(default_factory=GpuWeights)
+    weights: GpuWeights = field(default_factory=GpuWeights)
 
     def of(self, model: str) -> str:
         """Return the kind with a quota of its own that a product name contains, or ""."""
         return next((kind for kind in self.names if kind in model), "")
 
-    def counted(self, charge: Amounts, model: str) -> Amounts:
+    def with_gpu_types(self, charge: Amounts, model: str) -> Amounts:
         """Return a charge with its GPUs counted under their kind and worth as well."""
         gpus = dict(charge).get((GPU, ""), 0)
-        if not gpus or not (self.names or self.rates.worth):
+        if not gpus or not (self.names or self.weights.weights):
             return charge
         more: list[tuple[QuotaKey, int]] = []
         kind = self.of(model)
         if kind:
             more.append(((GPU, kind), gpus))
-        if self.rates.worth:
-            more.append((CREDITS, round(gpus * self.rates.of(model))))
+        if self.weights.weights:
+            more.append((CREDITS, round(gpus * self.weights.of(model))))
         return tuple(sorted([*charge, *more]))
 
 
-def kinds_of(queues: Iterable[Queue], rates: GpuWeights) -> GpuTypes:
+def gpu_types_of(queues: Iterable[Queue], rates: GpuWeights) -> GpuTypes:
     """Return the GPU kinds that any queue has a quota for; longer names are looked at first."""
-    names = {quota.kind for queue in queues for quota in queue.quotas} - {""}
+    names = {quota.gpu_type for queue in queues for quota in queue.quotas} - {""}
     return GpuTypes(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
 
 

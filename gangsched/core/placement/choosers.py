@@ -8,7 +8,7 @@ import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.renamed import renamed
 
 
@@ -21,7 +21,7 @@ class Bins:
     """
 
     cluster: Cluster
-    needs: PodNeeds
+    needs: PodRequirements
     rows: Ints | None
     room: Ints
     preference: Ints

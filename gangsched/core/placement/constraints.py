@@ -9,7 +9,7 @@ from gangsched.core.bounds import KINDS
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN, TopologyTree
-from gangsched.core.model.constraints import Near
+from gangsched.core.model.constraints import TopologyRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.topology import Fabric
@@ -126,10 +126,10 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
             _slices(names, one, _counts(waiting, role=role)) or rules.slices,
         )
         for role, one in waiting.near_role
-        if one != Near()
+        if one != TopologyRequest()
     }
     exclusive = names.level(asked.exclusive, "exclusive level")
-    spread = {names.must(one.level, "spread level"): one.most for one in asked.spread}
+    spread = {names.must(one.level, "spread level"): one.pods_max for one in asked.spread}
     depth = len(tree.codes) if tree is not None else 0
     order = list(range(depth))
     if preferred is not None and preferred < depth:
@@ -145,7 +145,7 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
         spread=spread,
         exclusive=exclusive,
         allowed=_allowed(waiting, cluster, exclusive),
-        gpu_masks=_gpu_masks(asked.gpu_kinds, cluster),
+        gpu_masks=_gpu_masks(asked.gpu_types, cluster),
     )
 
 
@@ -203,7 +203,7 @@ class _Names:
 
 
 def _slices(
-    names: _Names, near: Near, counts: Iterable[tuple[str, int]]
+    names: _Names, near: TopologyRequest, counts: Iterable[tuple[str, int]]
 ) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for one in near.slices:

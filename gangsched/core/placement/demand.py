@@ -13,7 +13,7 @@ from gangsched.core.cluster.node_table import Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model.gangs import Member, PendingGang
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.placement.constraints import PodConstraints, ResolvedConstraints
 
 
@@ -25,7 +25,7 @@ class PodClass:
     whole slices cannot be made of as many as must be placed.
     """
 
-    needs: PodNeeds
+    needs: PodRequirements
     rules: PodConstraints
     members: list[Member]
     pods_min: int = 0
@@ -95,15 +95,15 @@ def _class_sharing_slices(
     return None
 
 
-def _common_needs(one: PodNeeds, other: PodNeeds) -> PodNeeds | None:
+def _common_needs(one: PodRequirements, other: PodRequirements) -> PodRequirements | None:
     """Return needs that suit two pods which differ in what they tolerate, or what is not modelled.
 
     None where they differ in more.
     """
     tolerations = tuple(each for each in one.tolerations if each in other.tolerations)
-    beyond = tuple(dict.fromkeys((*one.beyond, *other.beyond)))
-    both = replace(one, tolerations=tolerations, beyond=beyond)
-    same = replace(other, tolerations=tolerations, beyond=beyond) == both
+    beyond = tuple(dict.fromkeys((*one.unmodelled_constraints, *other.unmodelled_constraints)))
+    both = replace(one, tolerations=tolerations, unmodelled_constraints=beyond)
+    same = replace(other, tolerations=tolerations, unmodelled_constraints=beyond) == both
     return both if same else None
 
 

@@ -7,14 +7,16 @@ import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.pods import PodNeeds, Toleration
+from gangsched.core.model.pods import PodRequirements, Toleration
 from gangsched.core.model.refusal import plural
 
 _NAMED = 3
 _ANY = Toleration(key="", operator="Exists", value="", effect="")
 
 
-def describe_excluded(cluster: Cluster, needs: PodNeeds, room: Callable[[PodNeeds], Ints]) -> str:
+def describe_excluded(
+    cluster: Cluster, needs: PodRequirements, room: Callable[[PodRequirements], Ints]
+) -> str:
     """Write how many nodes have room that the pods may not use, and why; "" where none has.
 
     `room` counts how many of such pods each node takes.
@@ -38,7 +40,7 @@ def describe_excluded(cluster: Cluster, needs: PodNeeds, room: Callable[[PodNeed
     return "; ".join(said)
 
 
-def _tainted(cluster: Cluster, needs: PodNeeds, rows: Ints) -> list[str]:
+def _tainted(cluster: Cluster, needs: PodRequirements, rows: Ints) -> list[str]:
     """Count nodes by the first taint that keeps the pods away."""
     counts: dict[str, int] = {}
     for row in rows:

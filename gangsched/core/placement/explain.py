@@ -8,7 +8,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model import mig_profiles
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.model.pods import PODS, PodNeeds
+from gangsched.core.model.pods import PODS, PodRequirements
 from gangsched.core.model.refusal import NearMiss, Reason, Refusal, amount, plural
 from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass, pod_classes
@@ -21,7 +21,7 @@ _NAMED = 8
 
 Fits = Callable[[PendingGang], bool]
 Roles = tuple[str, ...]
-Wanted = dict[PodNeeds, tuple[Roles, int]]
+Wanted = dict[PodRequirements, tuple[Roles, int]]
 
 
 def explain(
@@ -171,7 +171,7 @@ def _by_needs(kinds: list[PodClass]) -> Wanted:
     return found
 
 
-def describe_pod(needs: PodNeeds) -> str:
+def describe_pod(needs: PodRequirements) -> str:
     """Write what one pod asks, rarest resource first."""
     order = sorted(needs.requests, key=lambda item: (item[0] in ("cpu", "memory"), item[0]))
     parts = [amount(name, quantity) for name, quantity in order]
@@ -209,7 +209,7 @@ def _subject(roles: Roles) -> str:
 
 
 def _no_node_refusal(
-    waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int
+    waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodRequirements, count: int
 ) -> Refusal:
     eligible = cluster.eligible(needs)
     nodes = int(cluster.live.sum())
@@ -238,12 +238,12 @@ def _no_node_refusal(
     )
 
 
-def _excluded_suffix(cluster: Cluster, needs: PodNeeds) -> str:
+def _excluded_suffix(cluster: Cluster, needs: PodRequirements) -> str:
     barred = describe_excluded(cluster, needs, cluster.capacity_when_empty)
     return f"; {barred}" if barred else ""
 
 
-def _missing_mig_profile(cluster: Cluster, needs: PodNeeds) -> str:
+def _missing_mig_profile(cluster: Cluster, needs: PodRequirements) -> str:
     """Say so where a MIG profile is asked for that no GPU model here has."""
     for name, _ in needs.requests:
         profile = mig_profiles.profile_of(name)
@@ -266,7 +266,12 @@ def _missing_mig_profile(cluster: Cluster, needs: PodNeeds) -> str:
 
 
 def _capacity_refusal(
-    waiting: PendingGang, cluster: Cluster, roles: Roles, needs: PodNeeds, count: int, room: int
+    waiting: PendingGang,
+    cluster: Cluster,
+    roles: Roles,
+    needs: PodRequirements,
+    count: int,
+    room: int,
 ) -> Refusal:
     miss = None
     closest = ""
@@ -289,7 +294,7 @@ def _capacity_refusal(
     )
 
 
-def closest_node(cluster: Cluster, needs: PodNeeds, *, empty: bool) -> NearMiss:
+def closest_node(cluster: Cluster, needs: PodRequirements, *, empty: bool) -> NearMiss:
     """Return the eligible node that lacks the smallest share of one pod's requests."""
     vector = cluster.request_vector(needs)
     room = cluster.allocatable if empty else cluster.free()

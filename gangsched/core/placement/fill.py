@@ -103,7 +103,7 @@ def may_be_feasible(waiting: PendingGang, cluster: Cluster) -> bool:
 def is_exactly_countable(waiting: PendingGang) -> bool:
     """Tell whether a gang fits just where the pods that nodes take one by one are enough."""
     plain = not (
-        waiting.constraints.is_restrictive() or waiting.constraints.gpu_kinds or waiting.avoid
+        waiting.constraints.is_restrictive() or waiting.constraints.gpu_types or waiting.avoid
     )
     plain = plain and not (waiting.near_role or waiting.seated or waiting.most_per_node)
     if not plain or len(waiting.kinds) != 1:

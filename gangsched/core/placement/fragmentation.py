@@ -14,7 +14,7 @@ from gangsched.core.cluster.gpu_sharing import share_milli
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.snapshot import Snapshot
 
 Floats = NDArray[np.float64]
@@ -27,7 +27,7 @@ _TYPICAL_PODS_MAX = 256
 class TypicalPod:
     """A usual pod and its share of the workload; shares sum to one."""
 
-    needs: PodNeeds
+    needs: PodRequirements
     share: float
 
 
@@ -91,7 +91,7 @@ def _typical_arrays(cluster: Cluster, typical: tuple[TypicalPod, ...]) -> _Typic
     )
 
 
-def _able(cluster: Cluster, needs: PodNeeds) -> Mask:
+def _able(cluster: Cluster, needs: PodRequirements) -> Mask:
     """Return which slots could take such a pod if they were large enough."""
     able = cluster.eligible(needs)
     return np.zeros_like(able) if cluster.unknown_requests(needs) else able
@@ -113,7 +113,7 @@ def measure(cluster: Cluster, state: State, typical: tuple[TypicalPod, ...]) -> 
 
 
 def growth(
-    cluster: Cluster, rows: Ints, needs: PodNeeds, typical: tuple[TypicalPod, ...]
+    cluster: Cluster, rows: Ints, needs: PodRequirements, typical: tuple[TypicalPod, ...]
 ) -> tuple[Floats, Ints]:
     """Return how much F of each row grows by one such pod, and the shared GPU it would best join.
 
@@ -150,7 +150,7 @@ def growth(
 
 def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[TypicalPod, ...]:
     """Return the most frequent shapes of all pods in the snapshot with their shares."""
-    seen: dict[PodNeeds, int] = dict(snapshot.cluster.pods_by_needs)
+    seen: dict[PodRequirements, int] = dict(snapshot.cluster.pods_by_needs)
     others = [gang for line in snapshot.equivalence_classes for gang in line.gangs]
     for gang in (waiting, *snapshot.waiting, *others):
         for member in gang.members:
@@ -163,7 +163,7 @@ def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[TypicalPod, ...]
     return tuple(TypicalPod(n, count / total) for n, count in seen.items() if n in chosen)
 
 
-def _gpus(cluster: Cluster, needs: PodNeeds, rows: Ints) -> tuple[int, Ints]:
+def _gpus(cluster: Cluster, needs: PodRequirements, rows: Ints) -> tuple[int, Ints]:
     """Return how many GPUs a pod wants, and thousandths of each, on each row (0: not possible)."""
     if needs.share is None:
         count = int(cluster.request_vector(needs)[cluster.resources.index(GPU)])

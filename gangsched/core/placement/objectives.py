@@ -7,7 +7,7 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.placement.constraints import ResolvedConstraints
 
 Cost = tuple[int, ...]
@@ -32,7 +32,7 @@ class Objective(StrEnum):
 DEFAULT = (Objective.DOMAINS, Objective.PREFERENCE, Objective.LEFTOVER)
 
 
-def main_resource(needs: list[PodNeeds]) -> str:
+def main_resource(needs: list[PodRequirements]) -> str:
     """Return what is scarce for a gang: GPUs, else its first extended resource, else CPU."""
     names = {name for one in needs for name, _ in one.requests}
     if GPU in names or any(one.share is not None for one in needs):
@@ -53,7 +53,7 @@ class PlacementCosts:
         self,
         cluster: Cluster,
         scope: ResolvedConstraints,
-        needs: list[PodNeeds],
+        needs: list[PodRequirements],
         objectives: tuple[Objective, ...] = DEFAULT,
         growth: list[Ints] | None = None,
     ) -> None:

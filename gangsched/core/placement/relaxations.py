@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from gangsched.core.bounds import CHANGES_TRIED
-from gangsched.core.model.constraints import Constraints, Near
+from gangsched.core.model.constraints import Constraints, TopologyRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.refusal import plural
 from gangsched.core.placement.constraints import ResolvedConstraints
@@ -31,12 +31,12 @@ def relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Re
 
 def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     asked = waiting.constraints
-    if len(asked.gpu_kinds) > 0:
+    if len(asked.gpu_types) > 0:
         yield Relaxation(
             "gpu-kind",
             "any kind of GPU",
-            f"on GPUs of kind {' or '.join(asked.gpu_kinds)}",
-            _with(waiting, replace(asked, gpu_kinds=())),
+            f"on GPUs of kind {' or '.join(asked.gpu_types)}",
+            _with(waiting, replace(asked, gpu_types=())),
         )
     if asked.exclusive is not None:
         level = _name(scope, scope.exclusive)
@@ -52,8 +52,8 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
         rest = tuple(other for other in asked.spread if other != one)
         yield Relaxation(
             "spread",
-            f"more than {plural(one.most, 'pod')} in one {one.level}",
-            f"with at most {plural(one.most, 'pod')} in one {one.level}",
+            f"more than {plural(one.pods_max, 'pod')} in one {one.level}",
+            f"with at most {plural(one.pods_max, 'pod')} in one {one.level}",
             _with(waiting, replace(asked, spread=rest)),
         )
     if asked.avoid or waiting.avoid:
@@ -137,6 +137,6 @@ def _with(waiting: PendingGang, constraints: Constraints) -> PendingGang:
     return replace(waiting, constraints=constraints)
 
 
-def _with_role(waiting: PendingGang, role: str, near: Near) -> PendingGang:
+def _with_role(waiting: PendingGang, role: str, near: TopologyRequest) -> PendingGang:
     changed = tuple((name, near if name == role else old) for name, old in waiting.near_role)
     return replace(waiting, near_role=changed)

@@ -201,7 +201,7 @@ def trim_to_quota(waiting: PendingGang, usage: Usage, kind: str, snapshot: Snaps
     kinds = snapshot.rules.gpu_types
 
     def admitted(count: int) -> bool:
-        charge = kinds.counted(charge_for((*must, *may[:count])), kind)
+        charge = kinds.with_gpu_types(charge_for((*must, *may[:count])), kind)
         fits = usage.fits(waiting.gang.queue, charge)
         return fits and may_not_borrow(waiting, usage, charge) is None
 

@@ -7,14 +7,14 @@ is counted here, or it would be reserved for pods that the API server never admi
 from collections.abc import Iterable, Mapping
 
 from gangsched.core.model.gangs import PendingGang
-from gangsched.core.model.pods import PODS, PodNeeds, Requests
+from gangsched.core.model.pods import PODS, PodRequirements, Requests
 from gangsched.core.model.refusal import Reason, Refusal, amount
 from gangsched.core.snapshot import QueueRules
 
 
-def total_requests(pods: Iterable[PodNeeds]) -> Requests:
+def total_requests(pods: Iterable[PodRequirements]) -> Requests:
     """Return what pods ask for together, and how many they are."""
-    counts: dict[PodNeeds, int] = {}
+    counts: dict[PodRequirements, int] = {}
     for needs in pods:
         counts[needs] = counts.get(needs, 0) + 1
     total: dict[str, int] = {}

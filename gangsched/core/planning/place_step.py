@@ -26,7 +26,7 @@ from gangsched.core.planning.context import PlanningContext
 from gangsched.core.planning.namespace_quotas import namespace_quota_refusal
 from gangsched.core.policy import PolicyError
 from gangsched.core.progress import StoppedError
-from gangsched.core.quota.charges import charge_of, kinds_to_try, of_kind
+from gangsched.core.quota.charges import charge_of, gpu_types_to_try, with_gpu_type
 from gangsched.core.snapshot import Trial
 
 CountStart = Callable[[PendingGang, Placement, Trial], Amounts]
@@ -101,24 +101,24 @@ def _rules_refusal(context: PlanningContext, pending: PendingGang) -> Refusal | 
         refusal = namespace_quota_refusal(pending, snapshot.rules, unborn)
     if refusal is not None or snapshot.driver_checks_unmodelled:
         return refusal
-    unmodelled = (member for member in pending.members if member.needs.beyond)
+    unmodelled = (member for member in pending.members if member.needs.unmodelled_constraints)
     first = next(unmodelled, None)
     if first is None:
         return None
-    message = beyond(first.name, first.needs.beyond)
+    message = beyond(first.name, first.needs.unmodelled_constraints)
     return Refusal(pending.gang.id, Reason.BEYOND_PLANNER, message)
 
 
 def _place_within_quota(context: PlanningContext, pending: PendingGang) -> Placement | Refusal:
     """Place a gang on the first GPU type that has both quota and capacity for it."""
     first: Refusal | None = None
-    for kind in kinds_to_try(pending, context.usage):
+    for kind in gpu_types_to_try(pending, context.usage):
         refusal = None if pending.repair else _quota_refusal(context, pending, kind)
         if refusal is not None:
             first = first or refusal
             continue
         trimmed = trim_to_quota(pending, context.usage, kind, context.snapshot)
-        result = _place_on_nodes(context, of_kind(trimmed, kind))
+        result = _place_on_nodes(context, with_gpu_type(trimmed, kind))
         if isinstance(result, Placement):
             return result
         first = result
@@ -127,7 +127,7 @@ def _place_within_quota(context: PlanningContext, pending: PendingGang) -> Place
 
 
 def _quota_refusal(context: PlanningContext, pending: PendingGang, kind: str) -> Refusal | None:
-    charge = context.snapshot.rules.gpu_types.counted(charge_of(pending), kind)
+    charge = context.snapshot.rules.gpu_types.with_gpu_types(charge_of(pending), kind)
     usage = context.usage
     refusal = may_not_borrow(pending, usage, charge) or over_quota(pending, usage, charge)
     if refusal is not None:

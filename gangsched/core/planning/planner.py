@@ -11,7 +11,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.planning.cycle import Cycle, Refused
 from gangsched.core.planning.queue_order import QueueOrderIterator
@@ -134,13 +134,13 @@ def verify(waiting: PendingGang, placement: Placement, snapshot: Snapshot, trial
     ):
         _charge(waiting, placement, cluster, trial)
     for cut in placement.repartitions:
-        trial.add_pods(cluster.rows[cut.node], PodNeeds(cut.held))
+        trial.add_pods(cluster.rows[cut.node], PodRequirements(cut.held))
 
 
 def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial: Trial) -> None:
     members = {member.name: member for member in waiting.members}
     devices = dict(placement.devices)
-    groups: dict[PodNeeds, dict[int, int]] = {}
+    groups: dict[PodRequirements, dict[int, int]] = {}
     for name, node in placement.nodes:
         row = cluster.rows.get(node)
         if row is None:
@@ -162,7 +162,7 @@ def _charge(waiting: PendingGang, placement: Placement, cluster: Cluster, trial:
             trial.add_pods(row, needs, times, waiting.gang.id)
 
 
-def _check_shares(waiting: PendingGang, cluster: Cluster, row: int, needs: PodNeeds) -> None:
+def _check_shares(waiting: PendingGang, cluster: Cluster, row: int, needs: PodRequirements) -> None:
     name = cluster.names[row]
     if not cluster.eligible(needs)[row]:
         raise PolicyError(waiting.gang.id, f"{name} does not admit it")

@@ -11,7 +11,7 @@ from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.fill import is_feasible
 from gangsched.core.planning.context import PlanningContext, required_only
 from gangsched.core.policy import Candidate, PreemptionRequest
-from gangsched.core.quota.charges import charge_of, charge_on_nodes, kinds_to_try, of_kind
+from gangsched.core.quota.charges import charge_of, charge_on_nodes, gpu_types_to_try, with_gpu_type
 from gangsched.core.snapshot import RunningGang, Trial
 
 
@@ -20,7 +20,7 @@ def find_preemption(context: PlanningContext, waiting: PendingGang) -> Placement
     preemptor = context.policies.preemptor
     if preemptor is None or waiting.surplus:
         return None
-    for kind in kinds_to_try(waiting, context.usage):
+    for kind in gpu_types_to_try(waiting, context.usage):
         found = _on_gpu_type(context, waiting, kind)
         if found is not None:
             return found
@@ -31,8 +31,8 @@ def _on_gpu_type(
     context: PlanningContext, waiting: PendingGang, kind: str
 ) -> Placement | Refusal | None:
     snapshot, usage = context.after_terminations()
-    charge = context.snapshot.rules.gpu_types.counted(charge_of(waiting), kind)
-    least = of_kind(required_only(waiting), kind)
+    charge = context.snapshot.rules.gpu_types.with_gpu_types(charge_of(waiting), kind)
+    least = with_gpu_type(required_only(waiting), kind)
     admitted = context.terminating and usage.fits(waiting.gang.queue, charge)
     if admitted and is_feasible(least, snapshot):
         named = ", ".join(one.gang.id for one in context.terminating[:3])

@@ -7,7 +7,7 @@ from typing import overload
 
 from gangsched.core.bounds import AMOUNT
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.pods import GPU, MILLI, PodNeeds
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import Amounts
 from gangsched.core.policy import Candidate, PreemptionReason, PreemptionRequest
 from gangsched.core.preemption.candidates import contested_resources, exceeds_nominal
@@ -134,7 +134,7 @@ class VictimOptions(Sequence[VictimOption]):
         """Tell whether giving them up frees anything the gang could use."""
         return self._short or any(self._is_useful(place.needs) for place in places)
 
-    def _is_useful(self, needs: PodNeeds) -> bool:
+    def _is_useful(self, needs: PodRequirements) -> bool:
         known = self._useful.get(id(needs))
         if known is None:
             known = self._useful[id(needs)] = any(n in self._wanted for n, _ in needs.requests)

@@ -6,11 +6,11 @@ from dataclasses import replace
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import Member, PendingGang
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.queues import Amounts, GpuTypes, QuotaKey, sum_requests
 from gangsched.core.quota.usage import Usage
 
-NodeAndNeeds = tuple[NodeName, PodNeeds]
+NodeAndNeeds = tuple[NodeName, PodRequirements]
 
 
 def charge_of(waiting: PendingGang) -> Amounts:
@@ -18,14 +18,14 @@ def charge_of(waiting: PendingGang) -> Amounts:
     return waiting.charge or charge_for(split_required_optional(waiting)[0])
 
 
-def pod_classes_of(waiting: PendingGang) -> tuple[PodNeeds, ...]:
+def pod_classes_of(waiting: PendingGang) -> tuple[PodRequirements, ...]:
     """Return the needs that differ among a gang's members."""
     return waiting.kinds or tuple({id(m.needs): m.needs for m in waiting.members}.values())
 
 
 def charge_for(members: tuple[Member, ...]) -> Amounts:
     """Return what members charge, whatever GPUs they get."""
-    counts: dict[PodNeeds, int] = {}
+    counts: dict[PodRequirements, int] = {}
     for member in members:
         counts[member.needs] = counts.get(member.needs, 0) + 1
     return sum_requests(counts)
@@ -33,14 +33,14 @@ def charge_for(members: tuple[Member, ...]) -> Amounts:
 
 def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[NodeAndNeeds]) -> Amounts:
     """Return what pods charge on the GPUs they have, by the kind of their nodes."""
-    models: dict[str, dict[PodNeeds, int]] = {}
+    models: dict[str, dict[PodRequirements, int]] = {}
     for node, needs in seats:
         row = cluster.rows.get(node)
         here = models.setdefault(cluster.gpu_model(row) if row is not None else "", {})
         here[needs] = here.get(needs, 0) + 1
     total: dict[QuotaKey, int] = {}
     for model, counts in models.items():
-        for key, quantity in kinds.counted(sum_requests(counts), model):
+        for key, quantity in kinds.with_gpu_types(sum_requests(counts), model):
             total[key] = total.get(key, 0) + quantity
     return tuple(sorted(total.items()))
 
@@ -63,16 +63,16 @@ def split_required_optional(waiting: PendingGang) -> tuple[tuple[Member, ...], t
     return chosen, tuple(m for at, m in enumerate(waiting.members) if at not in must)
 
 
-def kinds_to_try(waiting: PendingGang, usage: Usage) -> tuple[str, ...]:
+def gpu_types_to_try(waiting: PendingGang, usage: Usage) -> tuple[str, ...]:
     """Return the GPU kinds to try one after the other; ("",) where kinds play no part."""
-    declared = usage.tree.kinds(waiting.gang.queue)
+    declared = usage.tree.gpu_types(waiting.gang.queue)
     if not declared or not dict(charge_of(waiting)).get((GPU, "")):
         return ("",)
-    return waiting.constraints.gpu_kinds or declared
+    return waiting.constraints.gpu_types or declared
 
 
-def of_kind(waiting: PendingGang, kind: str) -> PendingGang:
+def with_gpu_type(waiting: PendingGang, kind: str) -> PendingGang:
     """Return the gang bound to one kind of GPU."""
-    if not kind or waiting.constraints.gpu_kinds == (kind,):
+    if not kind or waiting.constraints.gpu_types == (kind,):
         return waiting
-    return replace(waiting, constraints=replace(waiting.constraints, gpu_kinds=(kind,)))
+    return replace(waiting, constraints=replace(waiting.constraints, gpu_types=(kind,)))

@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 from gangsched.core.bounds import USERS_OF_QUEUE
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU, MILLI
-from gangsched.core.model.queues import Amounts, GpuBudget, GpuTypes, GpuWeights, QuotaKey, kinds_of
+from gangsched.core.model.queues import (
+    Amounts,
+    GpuBudget,
+    GpuTypes,
+    GpuWeights,
+    QuotaKey,
+    gpu_types_of,
+)
 from gangsched.core.quota.gpu_time import GpuTime
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
@@ -44,7 +51,7 @@ class Ledger:
     """Usage by queue, by user and over time."""
 
     def __init__(self, rates: GpuWeights | None = None, half_life_s: float = 7 * 86_400.0) -> None:
-        self.rates = rates or GpuWeights()
+        self.gpu_weights = rates or GpuWeights()
         self.half_life_s = half_life_s
         self.usage = Usage(QueueTree())
         self.users: dict[Account, dict[QuotaKey, int]] = {}
@@ -53,7 +60,7 @@ class Ledger:
         self.accounts: dict[Account, GpuTime] = {}
         self._allocations: dict[Hashable, Allocation] = {}
         self._keys_of_gang: dict[GangId, dict[Hashable, None]] = {}
-        self.kinds = GpuTypes()
+        self.gpu_types = GpuTypes()
         self._accounts_after_cleanup = 0
 
     # -- what changes it ----------------------------------------------------------------------
@@ -63,7 +70,7 @@ class Ledger:
         for time in self.accounts.values():
             time.advance_to(now_s, self.half_life_s)
             time.rate = 0.0
-        self.kinds = kinds_of(tree.queues.values(), self.rates)
+        self.gpu_types = gpu_types_of(tree.queues.values(), self.gpu_weights)
         self.usage = Usage(tree, self.usage.capacity)
         self.users = {}
         for holding in self._allocations.values():
@@ -106,7 +113,7 @@ class Ledger:
             self.charge(key, held, now_s)
 
     def _count(self, holding: Allocation, sign: int, now_s: float) -> None:
-        amounts = self.kinds.counted(holding.amounts, holding.model)
+        amounts = self.gpu_types.with_gpu_types(holding.amounts, holding.model)
         self.usage.charge(holding.queue, amounts, sign, firm=holding.firm)
         account = (self.usage.tree.charged_queue(holding.queue), holding.user)
         held = self.users.setdefault(account, {})
@@ -120,7 +127,7 @@ class Ledger:
         gpus = dict(holding.amounts).get((GPU, ""), 0) / MILLI
         if not gpus:
             return
-        change = sign * gpus * self.rates.of(holding.model)
+        change = sign * gpus * self.gpu_weights.of(holding.model)
         tree = self.usage.tree
         home = tree.charged_queue(holding.queue)  # anybody may name a queue that does not exist
         accounts: list[Account] = [(name, "") for name in tree.path(home)]
@@ -217,7 +224,7 @@ class Ledger:
         found: dict[QuotaKey, int] = {}
         for key in self._keys_of_gang.get(gang, ()):
             held = self._allocations[key]
-            for resource, quantity in self.kinds.counted(held.amounts, held.model):
+            for resource, quantity in self.gpu_types.with_gpu_types(held.amounts, held.model):
                 found[resource] = found.get(resource, 0) + quantity
         return tuple(sorted(found.items()))
 

@@ -255,7 +255,7 @@ class QueueTree:
             found += self.children.get(one, ())
         return found
 
-    def kinds(self, name: str) -> tuple[str, ...]:
+    def gpu_types(self, name: str) -> tuple[str, ...]:
         """Return the GPU kinds that have quotas of their own for this queue."""
         known = self._kinds.get(name)
         if known is None:

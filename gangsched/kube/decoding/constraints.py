@@ -10,9 +10,15 @@ from gangsched.api.podgroup import PodGroupSpec
 from gangsched.api.topology import NearSpec
 from gangsched.config import one_sentence
 from gangsched.core.bounds import SHARED_GPUS
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices, Spread
+from gangsched.core.model.constraints import (
+    NO_CONSTRAINTS,
+    Constraints,
+    SliceRequest,
+    Spread,
+    TopologyRequest,
+)
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.pods import Share
+from gangsched.core.model.pods import GpuShare
 from gangsched.core.model.text import WHOLE_MAX, shown, whole
 from gangsched.kube.decoding.quantities import DecodeError
 
@@ -22,19 +28,19 @@ _DEVICES = "gpu-fraction-num-devices"
 """KAI's annotations for a part of a GPU."""
 
 
-def near(spec: NearSpec | None) -> Near:
+def near(spec: NearSpec | None) -> TopologyRequest:
     """Return how near pods are to be."""
     if spec is None:
-        return Near()
-    slices = tuple(Slices(one.level, one.size) for one in spec.slices)
-    return Near(spec.required, spec.preferred, slices)
+        return TopologyRequest()
+    slices = tuple(SliceRequest(one.level, one.size) for one in spec.slices)
+    return TopologyRequest(spec.required, spec.preferred, slices)
 
 
 def constraints(spec: PodGroupSpec) -> Constraints:
     """Return what a group asks of the topology as a whole."""
     asked = spec.topology
     own = Constraints(
-        gpu_kinds=tuple(spec.gpuKinds), avoid=tuple(NodeName(name) for name in spec.avoidNodes)
+        gpu_types=tuple(spec.gpuKinds), avoid=tuple(NodeName(name) for name in spec.avoidNodes)
     )
     if asked is None:
         return own
@@ -45,7 +51,7 @@ def constraints(spec: PodGroupSpec) -> Constraints:
         fabric_required=asked.requiredFabric is not None,
         spread=tuple(Spread(one.level, one.maxPods) for one in asked.spread),
         exclusive=asked.exclusive,
-        gpu_kinds=own.gpu_kinds,
+        gpu_types=own.gpu_types,
         avoid=own.avoid,
     )
 
@@ -63,7 +69,9 @@ def merged(spec: Mapping[str, Any], annotations: Mapping[str, str], subject: str
         raise DecodeError(str(error)) from error
 
 
-def role_near(role: NearSpec | None, annotations: Mapping[str, str], subject: str) -> Near:
+def role_near(
+    role: NearSpec | None, annotations: Mapping[str, str], subject: str
+) -> TopologyRequest:
     """Return how near the pods of a role are to be, by its spec and its template's annotations.
 
     Raises:
@@ -98,7 +106,7 @@ def of_pod(annotations: Mapping[str, str], subject: str) -> Constraints:
         raise DecodeError(one_sentence(error, subject)) from error
 
 
-def share(annotations: Mapping[str, str]) -> Share | None:
+def share(annotations: Mapping[str, str]) -> GpuShare | None:
     """Return the part of a GPU a pod asks for with KAI's annotations, or None.
 
     Raises:
@@ -112,7 +120,7 @@ def share(annotations: Mapping[str, str]) -> Share | None:
         raise DecodeError(f"annotations {_FRACTION} and {_MEMORY} exclude each other")
     devices = _positive(annotations, _DEVICES, "1", SHARED_GPUS.most)
     if memory is not None:
-        return Share(memory_mib=_positive(annotations, _MEMORY), devices=devices)
+        return GpuShare(memory_mib=_positive(annotations, _MEMORY), devices=devices)
     try:
         part = float(fraction or "")
     except ValueError:
@@ -122,7 +130,7 @@ def share(annotations: Mapping[str, str]) -> Share | None:
         raise DecodeError(
             f"annotation {_FRACTION} is {shown(fraction)}; it must be above 0 and below 1"
         )
-    return Share(milli=milli, devices=devices)
+    return GpuShare(milli=milli, devices=devices)
 
 
 def _positive(

@@ -11,14 +11,14 @@ from gangsched.core.bounds import (
     TOLERATIONS,
     Bound,
 )
-from gangsched.core.model.pods import Expression, PodNeeds
+from gangsched.core.model.pods import Expression, PodRequirements
 from gangsched.core.model.text import shown
 from gangsched.kube.decoding.quantities import DecodeError
 
 _WEIGHT = range(1, 101)
 
 
-def check(needs: PodNeeds) -> None:
+def check(needs: PodRequirements) -> None:
     """Refuse what is beyond a bound.
 
     Raises:
@@ -60,16 +60,16 @@ def short(words: Iterable[str]) -> None:
             raise DecodeError(f"{shown(word)} has {len(word)} letters; {NAME.most} are allowed")
 
 
-def _conditions(needs: PodNeeds) -> Iterator[Expression]:
+def _conditions(needs: PodRequirements) -> Iterator[Expression]:
     yield from needs.selector
     for term in (*needs.required, *(term for _, term in needs.preferred)):
         yield from (*term.labels, *term.names)
 
 
-def _words(needs: PodNeeds, conditions: list[Expression]) -> Iterator[str]:
+def _words(needs: PodRequirements, conditions: list[Expression]) -> Iterator[str]:
     """Yield every word that is kept of what users write."""
     for one in conditions:
         yield from (one.key, one.operator, *one.values)
     for protocol, address, _ in needs.host_ports:
         yield from (protocol, address)
-    yield from needs.beyond
+    yield from needs.unmodelled_constraints

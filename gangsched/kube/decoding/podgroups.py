@@ -11,7 +11,7 @@ from gangsched.config import one_sentence
 from gangsched.core.bounds import PODS_OF_GANG
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, PodName
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.core.model.text import shown
 from gangsched.kube.decoding import constraints
@@ -159,7 +159,7 @@ def _status(values: dict[str, Any]) -> PodGroupStatus:
         )  # ours alone: a foreign scribble is overwritten by the next write
 
 
-def template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodNeeds:
+def template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodRequirements:
     """Return what a pod of a template asks of its node.
 
     Raises:

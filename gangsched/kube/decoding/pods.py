@@ -14,7 +14,14 @@ from gangsched.core import facts as f
 from gangsched.core.bounds import AMOUNT, PODS_OF_GANG, SHARED_GPUS
 from gangsched.core.model.constraints import NO_CONSTRAINTS
 from gangsched.core.model.ids import NodeName, PodName, PodUid
-from gangsched.core.model.pods import Expression, HostPort, NodeTerm, PodNeeds, Requests, Toleration
+from gangsched.core.model.pods import (
+    Expression,
+    HostPort,
+    NodeTerm,
+    PodRequirements,
+    Requests,
+    Toleration,
+)
 from gangsched.core.model.text import shown, whole
 from gangsched.kube.decoding.claims import Claims, both, claimed
 from gangsched.kube.decoding.constraints import of_pod, share
@@ -127,7 +134,7 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
 
 
 @lru_cache(maxsize=4096)
-def _shared(asked: PodNeeds) -> PodNeeds:
+def _shared(asked: PodRequirements) -> PodRequirements:
     """Return one object for all who ask the same: tens of thousands do."""
     return asked
 
@@ -178,7 +185,7 @@ def needs(
     annotations: Mapping[str, str] = _NOTHING,
     status: PodStatus = _NO_STATUS,
     claims: Claims | None = None,
-) -> PodNeeds:
+) -> PodRequirements:
     """Return what a pod asks of its node, and what the volumes of its `claims` do.
 
     Raises:
@@ -197,7 +204,7 @@ def needs(
         required = both(required, terms)
     for t in spec.tolerations:
         short((t.key, t.operator, t.value, t.effect))  # before it is remembered
-    asked = PodNeeds(
+    asked = PodRequirements(
         requests=requests(spec, status),
         selector=tuple(
             Expression(key, "In", (value,)) for key, value in sorted(spec.node_selector.items())
@@ -208,7 +215,7 @@ def needs(
             _toleration(t.key, t.operator, t.value, t.effect) for t in spec.tolerations
         ),
         host_ports=_host_ports(spec),
-        beyond=_beyond(spec, beyond),
+        unmodelled_constraints=_beyond(spec, beyond),
         share=share(annotations),
     )
     check(asked)
@@ -240,7 +247,7 @@ def stamp(pod: Pod) -> tuple[int, int] | None:
 def pod_fact(
     pod: Pod,
     schedulers: frozenset[str],
-    known: PodNeeds | None = None,
+    known: PodRequirements | None = None,
     claims: Claims | None = None,
 ) -> f.PodSeen:
     """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
@@ -293,7 +300,7 @@ def pod_fact(
 
 def _takes(
     pod: Pod, annotations: Mapping[str, str], claims: Claims | None = None
-) -> tuple[PodNeeds, str]:
+) -> tuple[PodRequirements, str]:
     """Return what a pod takes, and what is wrong with what it says of that."""
     if pod.spec.node_name and not _said_by_us(annotations):
         annotations = _NOTHING
@@ -305,7 +312,7 @@ def _takes(
     with suppress(DecodeError):
         part = share(annotations)
     amounts_now = requests(pod.spec, pod.status, at_most)
-    return PodNeeds(amounts_now, host_ports=_host_ports(pod.spec), share=part), problem
+    return PodRequirements(amounts_now, host_ports=_host_ports(pod.spec), share=part), problem
 
 
 def _said_by_us(annotations: Mapping[str, str]) -> bool:
@@ -332,7 +339,7 @@ def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
     return f.PodSeen(
         uid=PodUid(metadata.uid),
         name=PodName(f"{metadata.namespace}/{metadata.name}"),
-        needs=PodNeeds(requests(spec, read=at_most)),
+        needs=PodRequirements(requests(spec, read=at_most)),
         gang=alone if spec.scheduler_name in schedulers else None,
         node=NodeName(spec.node_name) if spec.node_name else None,
         ended=pod.status.phase in ("Succeeded", "Failed"),

@@ -10,7 +10,7 @@ from gangsched.api.keys import unknown
 from gangsched.core import facts as f
 from gangsched.core.engine.gangs.member import Stage
 from gangsched.core.model.ids import PodUid
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.kube.decoding import pods
 from gangsched.kube.decoding.claims import Claims
 from gangsched.kube.decoding.external import groups as foreign
@@ -43,7 +43,7 @@ class Pods(Informer):
         self._status, self._cluster = context.status, context.cluster
         self._volumes, self._owners, self._workloads = volumes, owners, workloads
         self._binder = binder
-        self._needs: dict[str, tuple[object, PodNeeds]] = {}
+        self._needs: dict[str, tuple[object, PodRequirements]] = {}
 
     def predecode(self, raw: bytes) -> None:
         """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""

@@ -7,17 +7,17 @@ from builders import GPU, node
 from gangsched.core.bounds import PODS_OF_NODE
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.pods import GpuShare, PodRequirements
 
 N = NodeName("n")
 
 
-def share(milli=0, memory_mib=0, devices=1) -> PodNeeds:
+def share(milli=0, memory_mib=0, devices=1) -> PodRequirements:
     """Return a pod that asks for a part of GPUs."""
-    return PodNeeds((), share=Share(milli, memory_mib, devices))
+    return PodRequirements((), share=GpuShare(milli, memory_mib, devices))
 
 
-WHOLE = PodNeeds(((GPU, 1),))
+WHOLE = PodRequirements(((GPU, 1),))
 
 
 def cluster(gpus=2, memory_mib=40_000) -> Cluster:
@@ -27,7 +27,7 @@ def cluster(gpus=2, memory_mib=40_000) -> Cluster:
     return made
 
 
-def room(made: Cluster, wants: PodNeeds) -> int:
+def room(made: Cluster, wants: PodRequirements) -> int:
     return int(made.capacity(wants)[made.rows[N]])
 
 

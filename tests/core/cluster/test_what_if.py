@@ -4,11 +4,11 @@ from builders import GPU, node
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 
 N = NodeName("n")
 MIG = "nvidia.com/mig-1g.5gb"
-SLICE = PodNeeds(((MIG, 2),))
+SLICE = PodRequirements(((MIG, 2),))
 
 
 def test_a_resource_that_no_node_has_is_there_only_while_it_is_offered():
@@ -34,9 +34,9 @@ def test_resources_may_be_offered_by_an_empty_cluster():
     cluster = Cluster()
     cluster.put_node(node("n", gpus=2))
     row = cluster.rows[N]
-    cluster.add_pods(row, PodNeeds(((GPU, 2),)))
+    cluster.add_pods(row, PodRequirements(((GPU, 2),)))
     with cluster.when_empty():
         with cluster.with_allocatable({N: (((GPU, 1),), ((MIG, 7),))}):
             assert cluster.capacity(SLICE)[row] == 3
-        assert cluster.capacity(PodNeeds(((GPU, 1),)))[row] == 2
-    assert cluster.capacity(PodNeeds(((GPU, 1),)))[row] == 0
+        assert cluster.capacity(PodRequirements(((GPU, 1),)))[row] == 2
+    assert cluster.capacity(PodRequirements(((GPU, 1),)))[row] == 0

@@ -7,11 +7,11 @@ from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, tem
 
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen, PodGone, QueueSeen, TopologySeen
-from gangsched.core.model.constraints import Constraints, Near, Slices, Spread
+from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Eviction
-from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds
+from gangsched.core.model.pods import Expression, NodeTerm, PodRequirements
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.topology import HOST, Level, Topology
 from gangsched.core.orders import Bind, Evict, Prepare, RepartitionGpus, Report, Reserve
@@ -23,7 +23,7 @@ from simulator.invariants.placement_checks import Running, check_no_overcommit
 
 MIG = "nvidia.com/mig-1g.5gb"
 SEVEN = (("1g.5gb", 7),)
-SLICE = PodNeeds((("cpu", 100), (MIG, 1)))
+SLICE = PodRequirements((("cpu", 100), (MIG, 1)))
 RACKS = Topology("default", (Level("rack", "rack"),))
 
 
@@ -90,7 +90,9 @@ def test_mig_gpus_become_whole_again():
 
 
 def test_two_profiles_share_the_fewest_gpus():
-    wants = PodNeeds((("cpu", 100), ("nvidia.com/mig-2g.10gb", 1), ("nvidia.com/mig-3g.20gb", 1)))
+    wants = PodRequirements(
+        (("cpu", 100), ("nvidia.com/mig-2g.10gb", 1), ("nvidia.com/mig-3g.20gb", 1))
+    )
     engine = an_engine(a100("n", ((), (), ()), **{GPU: 3}))
     engine.observe(GangSeen(templated("g", 2, wants)), 0.0)
     (cut,) = of(plan(engine), RepartitionGpus)
@@ -136,7 +138,7 @@ def fragmented(*, movable=True):
         engine.observe(
             pod(f"{name}-0", name, needs(4), node=NodeName(place), started_s=100.0), 100.0
         )
-    constraints = Constraints(near=Near(required="rack"))
+    constraints = Constraints(near=TopologyRequest(required="rack"))
     engine.observe(GangSeen(templated("big", 2, needs(8), constraints=constraints)), 200.0)
     plan(engine, 200.0)
     return engine
@@ -170,7 +172,7 @@ def test_pods_pinned_to_their_node_can_go_elsewhere():
     here = NodeTerm((), (Expression("metadata.name", "In", ("a0",)),))
     pinned = needs(4, required=(here,))
     engine.observe(pod("x-worker-0", "x", pinned, node=NodeName("a0"), role="worker"), 1.0)
-    constraints = Constraints(near=Near(required="rack"))
+    constraints = Constraints(near=TopologyRequest(required="rack"))
     engine.observe(GangSeen(templated("big", 2, needs(8), constraints=constraints)), 2.0)
     plan(engine, 2.0)
     _, moves = moves_for(engine)
@@ -275,7 +277,7 @@ def test_exclusive_domains_are_kept_between_gangs():
     engine = an_engine(*nodes)
     engine.observe(TopologySeen(RACKS), 0.0)
     engine.observe(QueueSeen(Queue("default", exclusive="rack")), 0.0)
-    alone = Constraints(exclusive="rack", near=Near(required="rack"))
+    alone = Constraints(exclusive="rack", near=TopologyRequest(required="rack"))
     engine.observe(GangSeen(templated("mine", 1, needs(1), constraints=alone)), 0.0)
     engine.observe(GangSeen(templated("other", 1, needs(8))), 1.0)
     orders = plan(engine, 1.0)
@@ -291,7 +293,7 @@ def test_a_lost_member_comes_back_into_its_slice():
     nodes = [in_rack(f"{rack}{i}", rack) for rack in "abc" for i in range(2)]
     engine = an_engine(*nodes)
     engine.observe(TopologySeen(RACKS), 0.0)
-    near = Constraints(near=Near(slices=(Slices("rack", 2),)))
+    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 2),)))
     engine.observe(GangSeen(gang("g", 4, constraints=near)), 0.0)
     places = ("a0", "a1", "b0", "b1")
     for index, place in enumerate(places):
@@ -319,7 +321,7 @@ def test_a_late_member_goes_where_no_other_of_a_spread_gang_is(placer):
 def test_a_late_member_waits_until_there_is_a_whole_slice_of_them(placer):
     engine = an_engine(*(in_rack(f"{rack}{i}", rack) for rack in "ab" for i in range(2)))
     engine.observe(TopologySeen(RACKS), 0.0)
-    near = Constraints(near=Near(slices=(Slices("rack", 2),)))
+    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 2),)))
     engine.observe(GangSeen(gang("g", 2, constraints=near)), 0.0)
     for index, place in enumerate(("a0", "a1")):
         engine.observe(pod(f"g-{index}", "g", needs(8), node=NodeName(place), rank=index), 1.0)

@@ -13,9 +13,9 @@ from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.pods import (
     MILLI,
     Expression,
+    GpuShare,
     NodeTerm,
-    PodNeeds,
-    Share,
+    PodRequirements,
     Taint,
     Toleration,
 )
@@ -48,13 +48,13 @@ def carried_out(engine, orders, now_s=2.0):
     return done
 
 
-def pinned(wants: PodNeeds, name: str = "n") -> PodNeeds:
+def pinned(wants: PodRequirements, name: str = "n") -> PodRequirements:
     """Return what a pod asks that must go to a node, as jobs make them."""
     here = NodeTerm((), (Expression("metadata.name", "In", (name,)),))
     return replace(wants, required=(here,))
 
 
-def come(engine, wants: PodNeeds, count: int, now_s=1.0, attempt=0):
+def come(engine, wants: PodRequirements, count: int, now_s=1.0, attempt=0):
     """Let the pods of a templated gang come; return what is ordered."""
     orders = []
     for index in range(count):
@@ -70,7 +70,7 @@ MORE = {
         replace(TINY, host_ports=(("TCP", "0.0.0.0", 80),)),
         "takes host port 80/TCP, which was not",
     ),
-    "a part of a GPU": (replace(TINY, share=Share(500)), "another part of a GPU"),
+    "a part of a GPU": (replace(TINY, share=GpuShare(500)), "another part of a GPU"),
     "another node": (pinned(TINY, "other"), "may not run on n, which was planned for it"),
     "a label its node has not": (
         replace(TINY, selector=(Expression("zone", "In", ("a",)),)),
@@ -224,7 +224,7 @@ def test_what_direct_binding_does_not_check_has_to_be_in_the_template():
     engine.observe(f.GangSeen(templated("g", 1, TINY)), 0.0)
     plan(engine)
     engine.driver_checks_unmodelled = False
-    orders = come(engine, replace(TINY, beyond=("PersistentVolumeClaim d",)), 1)
+    orders = come(engine, replace(TINY, unmodelled_constraints=("PersistentVolumeClaim d",)), 1)
     assert not of(orders, o.Bind)
 
 
@@ -247,7 +247,7 @@ def test_a_pod_that_asks_for_no_more_is_bound(case):
 
 def test_a_pod_that_tolerates_less_than_its_role_may_not_go_where_that_matters():
     taint = Taint("gpu", "", "NoSchedule")
-    tolerates = PodNeeds(TINY.requests, tolerations=(Toleration("", "Exists", "", ""),))
+    tolerates = PodRequirements(TINY.requests, tolerations=(Toleration("", "Exists", "", ""),))
     engine = an_engine(node("n", taints=(taint,)))
     engine.observe(f.GangSeen(templated("g", 1, tolerates)), 0.0)
     plan(engine)
@@ -416,7 +416,7 @@ def test_a_pod_that_waits_may_go_to_another_gang_and_leaves_nothing_behind():
 
 # -- shared GPUs -----------------------------------------------------------------------------------
 
-HALF = PodNeeds((("cpu", 100),), share=Share(500))
+HALF = PodRequirements((("cpu", 100),), share=GpuShare(500))
 
 
 def shares(engine, count, devices, wants=HALF):
@@ -456,7 +456,7 @@ def test_shares_that_were_there_before_their_node_was_known_end_like_others():
 
 def test_a_share_keeps_the_gpu_that_was_reserved_for_it():
     engine = an_engine(node("n", 2))
-    wants = PodNeeds((("cpu", 100),), share=Share(600))
+    wants = PodRequirements((("cpu", 100),), share=GpuShare(600))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
     for name in "ab":
         engine.observe(pod(name, "g", wants), 0.0)

@@ -10,7 +10,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Preemption, Queue, Within
 from gangsched.core.model.topology import HOST
 from gangsched.core.planning.planner import make_plan
@@ -51,7 +51,7 @@ def test_gpus_are_cut_into_what_no_node_has_beside_a_reservation():
     engine = engine_with_a_reservation(
         Node(NodeName("n1"), amounts, gpu_model=model, layouts=((), ()))
     )
-    wants = PodNeeds((("cpu", 100), (MIG, 3)))
+    wants = PodRequirements((("cpu", 100), (MIG, 3)))
     found = planned(engine, templated("one", 2, wants), templated("two", 1, wants))
     assert found[GangId("ns/one")].repartitions
     assert GangId("ns/two") not in found, "GPUs are not cut for two gangs at once"
@@ -59,7 +59,7 @@ def test_gpus_are_cut_into_what_no_node_has_beside_a_reservation():
 
 def test_gpus_are_shared_one_gang_after_the_other_beside_a_reservation():
     engine = engine_with_a_reservation(node("n1", gpus=4))
-    wants = needs(0, share=Share(milli=400))
+    wants = needs(0, share=GpuShare(milli=400))
     found = planned(engine, *(templated(name, 2, wants) for name in ("one", "two")))
     assert [on for gang in sorted(found) for _, on in found[gang].devices] == [
         (0,), (0,), (1,), (1,),

@@ -9,7 +9,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.engine import Engine, State
 from gangsched.core.facts import AdvanceReservationSeen, GangSeen, NodeSeen, PlanFailed
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import Booking
+from gangsched.core.model.queues import AdvanceReservation
 from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
@@ -109,7 +109,7 @@ def test_a_plan_names_the_gang_that_cannot_be_counted(in_line, monkeypatch):
     engine = two_gangs()
     if in_line:
         engine.begin_cycle(0.5)
-        engine.observe(AdvanceReservationSeen(Booking("b", 900.0, 999.0)), 0.5)
+        engine.observe(AdvanceReservationSeen(AdvanceReservation("b", 900.0, 999.0)), 0.5)
     count = Cluster.capacity
 
     def fails(cluster, needs):

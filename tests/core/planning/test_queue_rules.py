@@ -11,9 +11,9 @@ from gangsched.core.engine.engine import Engine, Limits, State
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName, PodUid
-from gangsched.core.model.pods import PodNeeds, Share
+from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import (
-    Booking,
+    AdvanceReservation,
     GpuBudget,
     GpuWeights,
     Preemption,
@@ -100,9 +100,9 @@ def test_borrowing_follows_limits_at_every_level():
 
 
 def test_mig_and_shares_draw_on_the_gpu_quota():
-    assert dict(amounts(needs(0, share=Share(milli=500))))[(GPU, "")] == 500
+    assert dict(amounts(needs(0, share=GpuShare(milli=500))))[(GPU, "")] == 500
     assert (GPU, "") not in dict(amounts(needs(0)))
-    assert dict(amounts(PodNeeds((("nvidia.com/mig-3g.20gb", 2),))))[(GPU, "")] == 1000
+    assert dict(amounts(PodRequirements((("nvidia.com/mig-3g.20gb", 2),))))[(GPU, "")] == 1000
 
 
 # -- admission ------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def test_gpu_kinds_have_quotas_of_their_own():
     engine.observe(f.QueueSeen(Queue("q", quotas=quotas)), 0.0)
     engine.observe(f.GangSeen(templated("g", 1, needs(4), queue="q")), 1.0)
     engine.observe(f.GangSeen(templated("h", 1, needs(4), queue="q")), 2.0)
-    kinds = Constraints(gpu_kinds=("H100",))
+    kinds = Constraints(gpu_types=("H100",))
     engine.observe(f.GangSeen(templated("i", 1, needs(4), queue="q", constraints=kinds)), 3.0)
     plan(engine, 3.0)
     places = [
@@ -238,7 +238,7 @@ def test_an_eviction_from_reserved_nodes_is_reported():
     run(engine, "a", 1, needs(4), queue="q")
     engine.observe(
         f.AdvanceReservationSeen(
-            Booking("upgrade", 5.0, 99.0, nodes=(NodeName("n"),), evicts=True)
+            AdvanceReservation("upgrade", 5.0, 99.0, nodes=(NodeName("n"),), evicts=True)
         ),
         4.0,
     )
@@ -395,7 +395,7 @@ def test_gpu_time_survives_a_restart():
 
 def test_maintenance_drains_by_run_times():
     """Nothing starts that would still run when the nodes are booked; short work does."""
-    booking = Booking("upgrade", 100.0, 200.0, nodes=(NodeName("n"),))
+    booking = AdvanceReservation("upgrade", 100.0, 200.0, nodes=(NodeName("n"),))
     jobs = [
         Job("long", 0.0, 150.0, estimate_s=150.0),
         Job("short", 0.0, 50.0, estimate_s=50.0),
@@ -406,7 +406,9 @@ def test_maintenance_drains_by_run_times():
 
 
 def test_a_booking_recurs_and_is_for_its_queues():
-    booking = Booking("daily", 100.0, 150.0, count=1, queues=frozenset({"q"}), every_s=1000.0)
+    booking = AdvanceReservation(
+        "daily", 100.0, 150.0, count=1, queues=frozenset({"q"}), every_s=1000.0
+    )
     assert booking.window(0.0) == (100.0, 150.0)
     assert booking.window(120.0) == (100.0, 150.0)
     assert booking.window(150.0) == (1100.0, 1150.0)
@@ -421,7 +423,7 @@ def test_a_booking_recurs_and_is_for_its_queues():
 
 
 def test_gangs_on_reserved_nodes_are_evicted_if_the_reservation_says_so():
-    booking = Booking("now", 50.0, 90.0, nodes=(NodeName("n"),), evicts=True)
+    booking = AdvanceReservation("now", 50.0, 90.0, nodes=(NodeName("n"),), evicts=True)
     jobs = [Job("a", 0.0, 60.0, estimate_s=10.0)]
     job_run = JobRun([node("n")], jobs, POLICIES, bookings=[booking], limits=Limits(replan_s=1.0))
     job_run.at(50.0, lambda: None)

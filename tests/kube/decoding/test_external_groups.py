@@ -7,7 +7,7 @@ import pytest
 from waiting import until_async
 
 from gangsched.core import facts as f
-from gangsched.core.model.constraints import Slices, Spread
+from gangsched.core.model.constraints import SliceRequest, Spread
 from gangsched.kube.client.errors import KubeError
 from gangsched.kube.decoding.external.groups import KINDS
 from gangsched.kube.decoding.external.owners import OWNERS
@@ -137,7 +137,7 @@ def test_pods_that_come_late_ask_for_what_the_api_server_will_write_into_them():
 
 def test_every_job_of_an_exclusive_jobset_has_a_domain_of_its_own():
     gang = read("jobset", {"replicatedJobs": [replicated("a", 2, 3)]}, **EXCLUSIVE)
-    assert gang.roles[0].near.slices == (Slices("rack", 3),)
+    assert gang.roles[0].near.slices == (SliceRequest("rack", 3),)
     assert (gang.constraints.exclusive, gang.constraints.spread) == ("rack", (Spread("rack", 3),))
 
 

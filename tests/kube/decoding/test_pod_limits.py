@@ -183,4 +183,4 @@ def test_gpus_that_no_node_can_have_are_not_listed_one_by_one():
 def test_the_first_of_many_volumes_are_named():
     volumes = [{"name": f"v{i}", "csi": {}} for i in range(1000)]
     fact = pods.pod_fact(pod(volumes=volumes), OURS)
-    assert fact.needs.beyond == tuple(f"CSI volume v{i}" for i in range(8))
+    assert fact.needs.unmodelled_constraints == tuple(f"CSI volume v{i}" for i in range(8))

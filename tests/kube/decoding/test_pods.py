@@ -149,7 +149,7 @@ def test_what_the_planner_does_not_model_is_named():
             topologySpreadConstraints=[{"maxSkew": 1}],
         )
     )
-    assert wants.beyond == (
+    assert wants.unmodelled_constraints == (
         "PersistentVolumeClaim x",
         "pod anti-affinity",
         "topology spread constraints",

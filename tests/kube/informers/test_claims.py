@@ -90,7 +90,7 @@ def test_what_is_not_known_of_a_claim_is_said(cluster, case):
     for kind, raw in before:
         there[kind].on_update(raw)
     there["Pod"].on_update(pod())
-    assert needs(scheduler).beyond == (f"PersistentVolumeClaim c ({why})",)
+    assert needs(scheduler).unmodelled_constraints == (f"PersistentVolumeClaim c ({why})",)
 
 
 @pytest.mark.parametrize("last", ["PersistentVolumeClaim", "PersistentVolume", "Pod"])
@@ -99,7 +99,10 @@ def test_a_bound_claim_restricts_to_its_nodes_whatever_is_seen_last(cluster, las
     told = {"PersistentVolumeClaim": claim(), "PersistentVolume": volume("a", "b"), "Pod": pod()}
     for kind in (*(one for one in told if one != last), last):
         there[kind].on_update(told[kind])
-    assert (needs(scheduler).required, needs(scheduler).beyond) == (on("a", "b"), ())
+    assert (needs(scheduler).required, needs(scheduler).unmodelled_constraints) == (
+        on("a", "b"),
+        (),
+    )
     assert not scheduler.volumes._waits
 
 
@@ -120,7 +123,7 @@ def test_a_volume_of_any_node_restricts_nothing(cluster):
     there["PersistentVolumeClaim"].on_update(claim())
     there["PersistentVolume"].on_update(volume())
     there["Pod"].on_update(pod())
-    assert (needs(scheduler).required, needs(scheduler).beyond) == ((), ())
+    assert (needs(scheduler).required, needs(scheduler).unmodelled_constraints) == ((), ())
 
 
 def test_templates_are_read_again_once_their_claim_is_bound(cluster):
@@ -133,10 +136,10 @@ def test_templates_are_read_again_once_their_claim_is_bound(cluster):
         (role,) = scheduler.engine.view.gangs["ns/g"].spec.roles
         return role.needs
 
-    assert asked().beyond
+    assert asked().unmodelled_constraints
     there["PersistentVolume"].on_update(volume("a"))
     there["PersistentVolumeClaim"].on_update(claim())
-    assert (asked().required, asked().beyond) == (on("a"), ())
+    assert (asked().required, asked().unmodelled_constraints) == (on("a"), ())
 
 
 def test_a_deleted_pod_is_not_read_again(cluster):
@@ -154,11 +157,13 @@ def test_a_claim_that_was_deleted_is_not_there(cluster):
     there["PersistentVolumeClaim"].on_update(claim())
     there["PersistentVolumeClaim"].on_delete("c", None)
     there["Pod"].on_update(pod())
-    assert needs(scheduler).beyond == ("PersistentVolumeClaim c (there is no such claim)",)
+    assert needs(scheduler).unmodelled_constraints == (
+        "PersistentVolumeClaim c (there is no such claim)",
+    )
 
 
 def test_reading_commands_need_no_right_to_volumes():
     scheduler = Scheduler(None, SchedulerConfig(), POLICIES, Metrics(), read_only=True)
     assert "PersistentVolumeClaim" not in scheduler.informers.first()
     scheduler.informers.pods.on_update(pod())
-    assert needs(scheduler).beyond == ("PersistentVolumeClaim c",)
+    assert needs(scheduler).unmodelled_constraints == ("PersistentVolumeClaim c",)

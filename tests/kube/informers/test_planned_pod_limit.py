@@ -6,16 +6,18 @@ import pytest
 
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 
 AGAIN = defaultdict(lambda: lambda: None)
 """What would read each group again, by its name."""
-NEEDS = PodNeeds((("cpu", 1000),))
+NEEDS = PodRequirements((("cpu", 1000),))
 
 
-def group(name: str, pods: int, namespace: str = "flood", needs: PodNeeds | None = NEEDS) -> Gang:
+def group(
+    name: str, pods: int, namespace: str = "flood", needs: PodRequirements | None = NEEDS
+) -> Gang:
     return Gang(GangId(f"{namespace}/{name}"), pods, (Role("worker", pods, pods, needs),))
 
 

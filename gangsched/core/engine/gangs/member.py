@@ -6,7 +6,7 @@ from enum import StrEnum
 from gangsched.core.engine.gangs.pod_templates import with_amounts
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.ids import NodeName, PodName, PodUid
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 
 
 class State(StrEnum):
@@ -47,7 +47,7 @@ class MemberState:
 
     name: PodName
     role: str
-    needs: PodNeeds
+    needs: PodRequirements
     pod: PodUid | None = None
     assigned_node: NodeName | None = None
     stage: Stage | None = None
@@ -57,8 +57,8 @@ class MemberState:
     terminating: bool = False
     evicted: bool = False
     terminated_pod: PodUid | None = None
-    template: PodNeeds | None = None
-    pod_needs: PodNeeds | None = None
+    template: PodRequirements | None = None
+    pod_needs: PodRequirements | None = None
     started: bool = False
     rank: int | None = None
     devices: tuple[int, ...] = ()

@@ -9,7 +9,7 @@ from gangsched.core.engine.gangs.pod_templates import PodTemplates, grown
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import PodName
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 
 _NO_STAGES = dict.fromkeys(Stage, 0)
 
@@ -55,7 +55,7 @@ class Members(Mapping[PodName, MemberState]):
 
     def declare(self, gang: Gang) -> None:
         """Bring the members in line with a declaration."""
-        wanted: dict[PodName, tuple[str, PodNeeds]] = {}
+        wanted: dict[PodName, tuple[str, PodRequirements]] = {}
         for role in gang.roles:
             template = self._templates.of(role)
             if template is not None and not role.late:
@@ -85,7 +85,7 @@ class Members(Mapping[PodName, MemberState]):
         """Let a new pod fill a late place; return the former name of the place, or None."""
         return self._late.fill(self._by_name, fact, roles) if self._late is not None else None
 
-    def learn_from_pod(self, role: Role, template: PodNeeds, pod: PodNeeds) -> None:
+    def learn_from_pod(self, role: Role, template: PodRequirements, pod: PodRequirements) -> None:
         """Plan as much for each pod of a role as one of its pods asks for.
 
         What the API server adds to that pod (a LimitRange, an injected container), it adds to the

@@ -5,20 +5,22 @@ from dataclasses import replace
 
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import Expression, NodeTerm, PodNeeds
+from gangsched.core.model.pods import Expression, NodeTerm, PodRequirements
 from gangsched.core.model.refusal import amount
 
 
-def with_amounts(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
+def with_amounts(place: PodRequirements, pod: PodRequirements) -> PodRequirements:
     """Return a place that takes what a pod does, on the nodes that suit the place."""
-    asked = (pod.requests, pod.host_ports, pod.share, pod.beyond)
-    if asked == (place.requests, place.host_ports, place.share, place.beyond):
+    asked = (pod.requests, pod.host_ports, pod.share, pod.unmodelled_constraints)
+    if asked == (place.requests, place.host_ports, place.share, place.unmodelled_constraints):
         return place
     requests, host_ports, share, beyond = asked
-    return replace(place, requests=requests, host_ports=host_ports, share=share, beyond=beyond)
+    return replace(
+        place, requests=requests, host_ports=host_ports, share=share, unmodelled_constraints=beyond
+    )
 
 
-def grown(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
+def grown(place: PodRequirements, pod: PodRequirements) -> PodRequirements:
     """Return a place that has room for a pod as well."""
     most = dict(place.requests)
     for name, asked in pod.requests:
@@ -28,7 +30,9 @@ def grown(place: PodNeeds, pod: PodNeeds) -> PodNeeds:
         requests=tuple(sorted(most.items())),
         host_ports=tuple(sorted({*place.host_ports, *pod.host_ports})),
         share=pod.share or place.share,
-        beyond=tuple(dict.fromkeys((*place.beyond, *pod.beyond))),
+        unmodelled_constraints=tuple(
+            dict.fromkeys((*place.unmodelled_constraints, *pod.unmodelled_constraints))
+        ),
     )
 
 
@@ -36,20 +40,20 @@ class PodTemplates:
     """What a place of each role takes before there is a pod: its template, or what pods taught."""
 
     def __init__(self) -> None:
-        self._learnt: dict[str, tuple[PodNeeds | None, PodNeeds]] = {}
+        self._learnt: dict[str, tuple[PodRequirements | None, PodRequirements]] = {}
 
-    def of(self, role: Role) -> PodNeeds | None:
+    def of(self, role: Role) -> PodRequirements | None:
         """Return what a place of a role takes; None where only its pod tells."""
         declared, enough = self._learnt.get(role.name, (None, None))
         return enough if declared is not None and declared == role.needs else role.needs
 
-    def learn(self, role: Role, enough: PodNeeds) -> PodNeeds:
+    def learn(self, role: Role, enough: PodRequirements) -> PodRequirements:
         """Take note that a role's pods need so much, as long as its template stays as it is."""
         self._learnt[role.name] = role.needs, enough
         return enough
 
 
-def excess(place: PodNeeds, pod: PodNeeds, node: Node | None, *, judged: bool) -> str:
+def excess(place: PodRequirements, pod: PodRequirements, node: Node | None, *, judged: bool) -> str:
     """Say what a pod asks for that its place on a node does not have; "" if there is nothing.
 
     `judged` tells that somebody else checks what the planner does not model.
@@ -66,7 +70,7 @@ def excess(place: PodNeeds, pod: PodNeeds, node: Node | None, *, judged: bool) -
             return f"takes host port {port[2]}/{port[0]}, which was not planned for it"
     if pod.share is not None and pod.share != place.share:
         return "asks for another part of a GPU than was planned for it"
-    more = [one for one in pod.beyond if one not in place.beyond]
+    more = [one for one in pod.unmodelled_constraints if one not in place.unmodelled_constraints]
     if more and not judged:
         return f"asks for {more[0]}, which was not planned for it"
     if node is not None and not _suits(place, pod, node):
@@ -74,7 +78,7 @@ def excess(place: PodNeeds, pod: PodNeeds, node: Node | None, *, judged: bool) -
     return ""
 
 
-def _suits(place: PodNeeds, pod: PodNeeds, node: Node) -> bool:
+def _suits(place: PodRequirements, pod: PodRequirements, node: Node) -> bool:
     """Tell whether a pod may run on a node that suits its place; nodes change, places stay."""
     selects = pod.selector == place.selector or all(holds(one, node.labels) for one in pod.selector)
     requires = pod.required in ((), place.required) or any(

@@ -10,7 +10,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Repartition
-from gangsched.core.model.pods import PodNeeds
+from gangsched.core.model.pods import PodRequirements
 
 
 class CapacityWait:
@@ -36,7 +36,9 @@ class CapacityWait:
         orders: list[o.Order] = []
         for cut in cuts:
             gang.reservation.awaited_repartitions[cut.node] = cut
-            self._allocations.charge(_key(gang, cut.node), cut.node, PodNeeds(cut.held), None)
+            self._allocations.charge(
+                _key(gang, cut.node), cut.node, PodRequirements(cut.held), None
+            )
             orders.append(o.RepartitionGpus(gang.id, cut.node, cut.layouts))
         return orders
 

@@ -18,11 +18,11 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.ids import GangId, NodeName, PodName
-from gangsched.core.model.pods import PodNeeds
-from gangsched.core.model.queues import Booking
+from gangsched.core.model.pods import PodRequirements
+from gangsched.core.model.queues import AdvanceReservation
 from gangsched.core.snapshot import BackfillReservation, RunningGang
 
-PodSlots = tuple[tuple[NodeName, PodNeeds], ...]
+PodSlots = tuple[tuple[NodeName, PodRequirements], ...]
 """Nodes, and what one pod requests there."""
 
 
@@ -44,7 +44,7 @@ def slots_of(running: RunningGang) -> PodSlots:
 class ReservedWindow:
     """Rows that an advance reservation sets aside from one moment until another."""
 
-    reservation: Booking
+    reservation: AdvanceReservation
     start_s: float
     end_s: float
     rows: Ints
@@ -76,7 +76,7 @@ class ReleaseSchedule:
         self._rows: list[int] = []
         self._classes: list[int] = []
         self._counts = [0]
-        self._class_of: dict[PodNeeds, int] = {}
+        self._class_of: dict[PodRequirements, int] = {}
         self._vectors: list[Ints] = []
 
     @cached_property
@@ -124,7 +124,7 @@ class AvailabilityProfile:
         cluster: Cluster,
         running: ReleaseSchedule,
         now_s: float,
-        bookings: Iterable[Booking] = (),
+        bookings: Iterable[AdvanceReservation] = (),
     ) -> None:
         self.now_s = now_s
         self.reservations: list[BackfillReservation] = []
@@ -254,7 +254,7 @@ class AvailabilityProfile:
 
     def advance_reservations_until(
         self, namespace: str, queue: str, end_s: float
-    ) -> tuple[Booking, ...]:
+    ) -> tuple[AdvanceReservation, ...]:
         """Return the advance reservations whose nodes a gang may not use if it runs until then."""
         return tuple(
             one.reservation for one in self._windows_of_others(namespace, queue, self.now_s, end_s)
@@ -296,7 +296,7 @@ class AvailabilityProfile:
         return most
 
 
-def reserved_rows(cluster: Cluster, booking: Booking) -> list[int]:
+def reserved_rows(cluster: Cluster, booking: AdvanceReservation) -> list[int]:
     """Return the rows of an advance reservation's nodes: those named, or the first by name."""
     if booking.nodes:
         return [cluster.rows[name] for name in booking.nodes if name in cluster.rows]
@@ -311,7 +311,7 @@ def reserved_rows(cluster: Cluster, booking: Booking) -> list[int]:
 
 
 def _open_windows(
-    cluster: Cluster, bookings: Iterable[Booking], now_s: float
+    cluster: Cluster, bookings: Iterable[AdvanceReservation], now_s: float
 ) -> Iterable[ReservedWindow]:
     for booking in bookings:
         window = booking.window(now_s)

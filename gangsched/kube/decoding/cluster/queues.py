@@ -10,7 +10,7 @@ from gangsched.core import facts as f
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import (
-    Booking,
+    AdvanceReservation,
     GpuBudget,
     Preemption,
     Queue,
@@ -117,7 +117,7 @@ def amount(resource: str, value: float | str, where: str) -> int:
     return found
 
 
-def reservation(group: GroupObject) -> Booking:
+def reservation(group: GroupObject) -> AdvanceReservation:
     """Read a Reservation.
 
     Raises:
@@ -127,7 +127,7 @@ def reservation(group: GroupObject) -> Booking:
     subject = f"Reservation {group.metadata.name}"
     spec = _spec(ReservationSpec, group, subject)
     start_s = _time(spec.start, f"{subject}: spec.start")
-    return Booking(
+    return AdvanceReservation(
         name=group.metadata.name,
         start_s=start_s,
         end_s=start_s + spec.durationSeconds,

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from gangsched.core.bounds import ROLES
-from gangsched.core.model.constraints import Near, Slices
+from gangsched.core.model.constraints import SliceRequest, TopologyRequest
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.pods import PodNeeds, Toleration
+from gangsched.core.model.pods import PodRequirements, Toleration
 from gangsched.jobs.jobset.objects import EXCLUSIVE
 from gangsched.jobs.jobset.stages import Stage, parallel_pods, pods, pods_each, stages
 from gangsched.jobs.kubeflow.framework import Framework
@@ -111,7 +111,7 @@ def _followed(minimum: int, count: int, late: int, template: Any) -> Start:
     return Start(minimum, (Role("", count, 0, _needs("", template), late=late),))
 
 
-def _needs(role: str, template: Any) -> PodNeeds:
+def _needs(role: str, template: Any) -> PodRequirements:
     """Return what a pod of a template will ask for, with the tolerations that it will be given.
 
     The API server adds two to every pod (its plugin DefaultTolerationSeconds); without them the
@@ -189,7 +189,11 @@ def _stage(stage: Stage, keys: Mapping[str, str], ours: frozenset[str]) -> Start
             late = count
         elif level:  # the pods of a Job follow its first one into its domain
             late = count - int(job.get("replicas", 1))
-        near = Near(slices=(Slices(level, pods_each(job)),)) if level else Near()
+        near = (
+            TopologyRequest(slices=(SliceRequest(level, pods_each(job)),))
+            if level
+            else TopologyRequest()
+        )
         needs = _needs(job["name"], _job_template(job)) if late else None
         roles.append(Role(job["name"], count, 0, needs, near, late=max(late, 0)))
         levels += [(level, pods_each(job))] if level else []

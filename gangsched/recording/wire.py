@@ -1,0 +1,98 @@
+"""Values of the core as JSON values, under the field names of the journal's form.
+
+msgspec encodes the fields of a dataclass by their names and cannot rename them. So fields that have
+a newer name in the code (`gangsched.core.model.wire_names`) are renamed here, both ways.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from gangsched.core.model.wire_names import FIELDS
+
+T = TypeVar("T")
+Convert = Callable[[Any], Any]
+
+
+def to_wire(value: Any) -> Any:
+    """Return a value as JSON values: without derived fields, and with sets in order."""
+    if is_dataclass(value):
+        cls: Any = type(value)
+        return {wire: to_wire(getattr(value, name)) for name, wire in _names(cls)}
+    if isinstance(value, Mapping):
+        return {key: to_wire(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_wire(part) for part in value]
+    if isinstance(value, frozenset | set):
+        return sorted(to_wire(part) for part in value)
+    return value.value if isinstance(value, Enum) else value
+
+
+def from_wire(data: Any, kind: type[T]) -> T:
+    """Return the value of a type that `to_wire` wrote.
+
+    Raises:
+        msgspec.ValidationError: the data is not of that type.
+
+    """
+    wanted: Any = kind
+    rename = _renaming(wanted)
+    return msgspec.convert(data if rename is None else rename(data), kind)
+
+
+@cache
+def _names(cls: Any) -> tuple[tuple[str, str], ...]:
+    """Return the present name and the wire name of each field."""
+    wire = FIELDS.get(cls, {})
+    names = (field.name for field in fields(cls))
+    return tuple((name, wire.get(name, name)) for name in names if not name.startswith("_"))
+
+
+@cache
+def _renaming(kind: Any) -> Convert | None:
+    """Return what gives the JSON values of a type the present names; None where they have them."""
+    return _renaming_of(inspect.type_info(kind))
+
+
+def _renaming_of(info: inspect.Type) -> Convert | None:
+    match info:
+        case inspect.DataclassType(cls=cls, fields=parts):
+            present = {wire: name for name, wire in _names(cls) if wire != name}
+            inner = {part.name: rename for part in parts if (rename := _renaming_of(part.type))}
+            return _on_object(present, inner) if present or inner else None
+        case inspect.DictType(value_type=one):
+            value = _renaming_of(one)
+            return value and _on_mapping(value)
+        case inspect.VarTupleType(item_type=one) | inspect.FrozenSetType(item_type=one):
+            item = _renaming_of(one)
+            return item and _on_list(item)
+        case inspect.UnionType(types=types):
+            found = [rename for one in types if (rename := _renaming_of(one))]
+            assert len(found) <= 1, "no field of a fact has two classes"  # noqa: S101
+            return found[0] if found else None
+    return None
+
+
+def _on_object(present: Mapping[str, str], inner: Mapping[str, Convert]) -> Convert:
+    def rename(data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        named = {present.get(key, key): value for key, value in data.items()}
+        return {key: inner[key](value) if key in inner else value for key, value in named.items()}
+
+    return rename
+
+
+def _on_mapping(rename: Convert) -> Convert:
+    return lambda data: (
+        {key: rename(value) for key, value in data.items()} if isinstance(data, dict) else data
+    )
+
+
+def _on_list(rename: Convert) -> Convert:
+    return lambda data: [rename(value) for value in data] if isinstance(data, list) else data
