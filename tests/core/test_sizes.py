@@ -113,8 +113,8 @@ def test_a_gang_of_too_many_pod_classes_is_refused_and_others_start():
     refusal = engine.view.refusals[GangId("ns/many")]
     assert refusal.reason is Reason.MISCONFIGURED
     assert refusal.message == (
-        "its pods ask for 65 different things, and at most 64 are planned in one gang; give more "
-        "of them the same requests, node selectors and tolerations."
+        "The pods of the gang have 65 different sets of requirements, and a gang may have 64; give "
+        "more pods the same requests, node selectors and tolerations."
     )
 
 

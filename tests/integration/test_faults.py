@@ -53,7 +53,7 @@ def hurry(cluster, namespace, name) -> None:
 @anyhow
 def test_a_gang_larger_than_the_cluster(cluster, namespace):
     cluster.gang(namespace, "g", 5)
-    said = "the whole cluster holds 4 even when empty."  # advice may follow it at any time
+    said = "the whole cluster takes 4 even when it is empty."  # advice may follow it at any time
     wait_reason(cluster, namespace, "LargerThanCluster", said=said)
     cluster.wait_event(namespace, "LargerThanCluster", said, "g")
 

@@ -151,8 +151,8 @@ def test_a_gang_that_needs_one_rack_waits_for_it_and_says_what_would_help(racks,
     submit(racks, space, "g", 8, 1, topology={"required": "rack"})
     status = told(racks, space, "g", "It would start now")
     text, refusal = status["message"], status["refusal"]
-    assert "8 pods of 1 nvidia.com/gpu in one rack, which no place offers now" in text
-    assert "the rack with most room, a/r0, takes 4, the whole cluster 20" in text
+    assert "8 pods of 1 nvidia.com/gpu in one rack, which no domain offers now" in text
+    assert "the rack with most capacity, a/r0, takes 4, the whole cluster 20" in text
     assert "block instead of rack" in text
     assert "4 pods instead of 8" in text
     assert "It starts by itself when 4 GPUs of gang" in text
@@ -208,7 +208,7 @@ def test_wrong_requests_get_one_sentence_and_disturb_no_other(racks, space):
             "they must agree",
         ),
         "name": ({"topology": {"name": "moon", "required": "rack"}}, {}, "'moon' does not exist"),
-        "kind": ({"gpuKinds": ["TPU"]}, {}, "No node has a GPU of kind TPU."),
+        "kind": ({"gpuKinds": ["TPU"]}, {}, "No node has a GPU of type TPU."),
         "large": ({"topology": {"required": "host"}}, {}, "even in an empty cluster"),
     }
     for name, (spec, annotations, _) in wrong.items():

@@ -170,7 +170,7 @@ def one_after_another(groups: Groups) -> None:
     groups.create()
     first = groups.first("0", "1")
     second = "1" if first == "0" else "0"
-    cluster.wait(lambda: "room for 2" in groups.reason(second), "its reason")
+    cluster.wait(lambda: "takes 2 now" in groups.reason(second), "its reason")
     cluster.restart("gangsched")
     cluster.stays(lambda: groups.run(first), 2.0, "a part of a group, or a leader alone")
     out_of_the_way(cluster, home, 0, 1)
@@ -183,7 +183,7 @@ def test_each_group_of_a_leaderworkerset_starts_whole(plane, lws, home):
     groups = Groups(cluster, lws, home, "gang-scheduling/lws-sample-volcano")
     one_after_another(groups)
     groups.scale(3)
-    cluster.wait(lambda: "room for 0" in groups.reason("2"), "its reason")
+    cluster.wait(lambda: "takes 0 now" in groups.reason("2"), "its reason")
     assert groups.run("0", "1")
     groups.scale(1)
     cluster.wait(lambda: groups.run("0"), "one group to be left")
@@ -213,7 +213,7 @@ def test_each_group_has_a_pool_of_its_own(plane, lws, home):
         ["pool-b-0"] * 4,
     ]
     (waits,) = {"0", "1", "2"} - set(groups.bound())
-    cluster.wait(lambda: "room for 0" in groups.reason(waits), "its reason")
+    cluster.wait(lambda: "takes 0 now" in groups.reason(waits), "its reason")
     groups.delete()
     cluster.kubectl("delete", "-f", "-", stdin=POOLS_ALONE)
 

@@ -81,7 +81,7 @@ def test_jobs_of_the_training_operator_start_whole_one_after_another(
     create(cluster, job("first", 2))
     cluster.wait_placed(home, "first-", 3)
     create(cluster, job("second", 2))
-    cluster.wait(lambda: "room for 1" in explained(cluster, home, "second"), "its reason")
+    cluster.wait(lambda: "takes 1 now" in explained(cluster, home, "second"), "its reason")
     cluster.restart("gangsched")
     cluster.stays(lambda: not cluster.bound(home, "second-"), 2.0, "a part of a gang")
     assert len(cluster.bound(home, "first-")) == 3
@@ -119,7 +119,7 @@ def without_room(cluster, install, version: str, mode: str, **spec) -> str:
 def test_a_launcher_and_its_workers_start_whole(plane, install, version, mode):
     cluster = plane
     home = without_room(cluster, install, version, mode)
-    cluster.wait(lambda: "room for 2" in explained(cluster, home, "pi"), "its reason")
+    cluster.wait(lambda: "takes 2 now" in explained(cluster, home, "pi"), "its reason")
     cluster.stays(lambda: not cluster.bound(home, "pi-"), 2.0, "a part of a gang")
     cluster.core.delete_namespaced_pod("in-the-way-0", home, grace_period_seconds=0)
     cluster.wait(lambda: succeeded(cluster, home), "the MPIJob to succeed", 60)

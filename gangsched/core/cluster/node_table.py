@@ -100,8 +100,8 @@ class NodeTable:
         self._count_resources(node, 1)
         for name, _ in node.allocatable:
             self._column(name)
-        anew = before is None or before.gpu_memory_mib != node.gpu_memory_mib
-        if before is not None and anew:  # what parts of its GPUs come to is another amount now
+        recount = before is None or before.gpu_memory_mib != node.gpu_memory_mib
+        if before is not None and recount:  # shares of its GPUs by memory change
             self._on_departure(row)
         self.allocatable[row] = 0
         for name, quantity in node.allocatable:
@@ -110,7 +110,7 @@ class NodeTable:
         self.filters.put(row, node)
         for tree in self.trees.values():
             tree.put(row, node)
-        if anew:
+        if recount:
             self._on_arrival(row, node.name)
         self._drop_columns()
         return True

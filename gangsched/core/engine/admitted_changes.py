@@ -134,7 +134,7 @@ class AdmittedChanges:
             if refusal is None:
                 spec = firm
             else:
-                doubts.append(f"It may be stopped like others: {refusal.message}")
+                doubts.append(f"The gang stays preemptible. {refusal.message}")
         return spec
 
     def _admitted_at_first(self, asked: Gang) -> Gang:

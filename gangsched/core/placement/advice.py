@@ -1,4 +1,4 @@
-"""What would help a refused gang: the smallest changes, each tried by planning it in full.
+"""Remedies for a refused gang: the smallest changes, each tried by a whole planning cycle.
 
 Counting finds what may help, and is cheap. What it finds is told only when a whole planning cycle
 starts the gang: with quotas, permissions, what others were promised, and all who wait beside it.

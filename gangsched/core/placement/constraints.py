@@ -1,4 +1,4 @@
-"""What a gang's constraints mean on this cluster: names become levels, and levels become masks."""
+"""A gang's constraints resolved on this cluster: names become levels, and levels masks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _NAMED = 8
 
 
 class MisconfiguredError(Exception):
-    """A constraint cannot mean anything here; the message is the whole sentence."""
+    """A constraint has no meaning on this cluster; the message is a whole sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +107,11 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
     tree = cluster.tree(asked.topology)
     if asked.topology and tree is None:
         known = ", ".join(cluster.trees) or "none"
-        raise MisconfiguredError(f"topology {asked.topology!r} does not exist; there are: {known}.")
+        raise MisconfiguredError(f"Topology {asked.topology!r} does not exist; there are: {known}.")
     names = _Names(tree, cluster)
     near = asked.near
-    required = names.level(near.required, "required level")
-    preferred = names.level(near.preferred, "preferred level")
+    required = names.level(near.required, "Required level")
+    preferred = names.level(near.preferred, "Preferred level")
     if asked.fabric is not None:
         level = names.fabric(asked.fabric)
         if asked.fabric_required:
@@ -121,15 +121,15 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
     rules = PodConstraints(required, None, _slices(names, near, _counts(waiting, gang=True)))
     roles = {
         role: PodConstraints(
-            names.level(one.required, f"required level of role {role}"),
-            names.level(one.preferred, f"preferred level of role {role}"),
+            names.level(one.required, f"Required level of role {role}"),
+            names.level(one.preferred, f"Preferred level of role {role}"),
             _slices(names, one, _counts(waiting, role=role)) or rules.slices,
         )
         for role, one in waiting.near_role
         if one != TopologyRequest()
     }
-    exclusive = names.level(asked.exclusive, "exclusive level")
-    spread = {names.must(one.level, "spread level"): one.pods_max for one in asked.spread}
+    exclusive = names.level(asked.exclusive, "Exclusive level")
+    spread = {names.must(one.level, "Spread level"): one.pods_max for one in asked.spread}
     depth = len(tree.codes) if tree is not None else 0
     order = list(range(depth))
     if preferred is not None and preferred < depth:
@@ -153,8 +153,8 @@ def _check_class_count(waiting: PendingGang) -> None:
     kinds = len(waiting.kinds or {member.needs for member in waiting.members})
     if kinds > KINDS.most:
         raise MisconfiguredError(
-            f"its pods ask for {kinds} different things, and at most {KINDS.most} are planned in "
-            f"one gang; give more of them the same requests, node selectors and tolerations."
+            f"The pods of the gang have {kinds} different sets of requirements, and a gang may "
+            f"have {KINDS.most}; give more pods the same requests, node selectors and tolerations."
         )
 
 
@@ -180,7 +180,7 @@ class _Names:
         index = topology.index(wanted)
         if index is None:
             raise MisconfiguredError(
-                f"{what} {wanted!r} is no level of topology {topology.name!r}; "
+                f"{what} {wanted!r} is not a level of topology {topology.name!r}; "
                 f"its levels are: {topology.known()}."
             )
         if index < len(topology.levels) and not self._tree.paths[index]:
@@ -196,9 +196,9 @@ class _Names:
             where = (
                 "the cluster has no Topology"
                 if self._tree is None
-                else (f"no level of topology {self._tree.topology.name!r} is connected by it")
+                else (f"it connects no level of topology {self._tree.topology.name!r}")
             )
-            raise MisconfiguredError(f"fabric {wanted!r}: {where}.")
+            raise MisconfiguredError(f"Fabric {wanted!r}: {where}.")
         return index
 
 
@@ -207,25 +207,25 @@ def _slices(
 ) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for one in near.slices:
-        level = names.must(one.level, "slice level")
+        level = names.must(one.level, "Slice level")
         if found and level <= found[-1][0]:
             raise MisconfiguredError(
-                f"slice level {one.level!r} must be finer than that of the layer before it."
+                f"Slice level {one.level!r} must be finer than the slice level before it."
             )
         if found and found[-1][1] % one.size:
             raise MisconfiguredError(
-                f"slice size {one.size} at level {one.level!r} does not divide the {found[-1][1]} "
-                f"of the layer before it."
+                f"Slice size {one.size} at level {one.level!r} does not divide the slice size "
+                f"before it, {found[-1][1]}."
             )
         found.append((level, one.size))
     for who, count in counts if found else ():
         if count % found[0][1]:
-            raise MisconfiguredError(f"slice size {found[0][1]} does not divide the {count} {who}.")
+            raise MisconfiguredError(f"Slice size {found[0][1]} does not divide the {count} {who}.")
     return tuple(found)
 
 
 def _counts(waiting: PendingGang, *, gang: bool = False, role: str = "") -> list[tuple[str, int]]:
-    """Return what slices have to divide; surplus pods that come by themselves are not judged."""
+    """Return the pod counts that slice sizes have to divide; other surplus pods do not count."""
     roles = waiting.gang.roles
     if gang:
         own = {name for name, near in waiting.near_role if near.slices}
@@ -235,14 +235,14 @@ def _counts(waiting: PendingGang, *, gang: bool = False, role: str = "") -> list
 
 
 def _check_equal_slices(waiting: PendingGang, rules: PodConstraints) -> None:
-    """Refuse slices across pods that are not alike: a slice would have no one size."""
+    """Refuse slices across pods with different requirements: a slice would have no single size."""
     if not rules.slices:
         return
     own = {name for name, near in waiting.near_role if near.slices}
     for name, near in waiting.near_role:
         if not near.slices and (near.required or near.preferred):
             raise MisconfiguredError(
-                f"slices of the whole gang cannot be combined with a level of role {name} alone; "
+                f"Slices of the whole gang cannot be combined with a level of role {name} alone; "
                 f"give the slices on the roles."
             )
     kinds = {member.needs for member in waiting.members if member.role not in own}
@@ -250,7 +250,7 @@ def _check_equal_slices(waiting: PendingGang, rules: PodConstraints) -> None:
         roles = sorted({m.role for m in waiting.members if m.role not in own})
         names = " and ".join(roles if len(roles) <= _NAMED else [*roles[:_NAMED], "others"])
         raise MisconfiguredError(
-            f"slices of the whole gang need pods with equal requests, and roles {names} differ; "
+            f"Slices of the whole gang need pods with equal requests, and roles {names} differ; "
             f"give the slices on one role."
         )
 
@@ -267,7 +267,7 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
 
 
 def barred_rows(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
-    """Return where exclusiveness keeps a gang from: others' own domains, and shared ones."""
+    """Return the rows that exclusive domains bar: those of other gangs, and shared ones."""
     held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
     for row, gangs in cluster.gangs_by_row.items():
         for other in gangs:
@@ -299,5 +299,5 @@ def _gpu_masks(kinds: tuple[str, ...], cluster: Cluster) -> tuple[tuple[str, Mas
         return (("", cluster.live),)
     masks = tuple((kind, cluster.filters.of_gpu_type(kind)) for kind in kinds)
     if not any(mask.any() for _, mask in masks):
-        raise MisconfiguredError(f"no node has a GPU of kind {' or '.join(kinds)}.")
+        raise MisconfiguredError(f"No node has a GPU of type {' or '.join(kinds)}.")
     return masks

@@ -1,4 +1,4 @@
-"""Nodes that a pod leaves out though they have room for it: by taints, nodeSelector, affinity."""
+"""Nodes with capacity that a pod may not use: taints, nodeSelector, affinity."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -17,9 +17,9 @@ _ANY = Toleration(key="", operator="Exists", value="", effect="")
 def describe_excluded(
     cluster: Cluster, needs: PodRequirements, room: Callable[[PodRequirements], Ints]
 ) -> str:
-    """Write how many nodes have room that the pods may not use, and why; "" where none has.
+    """Write how many nodes have capacity that the pods may not use, and why; "" if none.
 
-    `room` counts how many of such pods each node takes.
+    `room` counts how many such pods each node takes.
     """
     barred = cluster.live & ~cluster.eligible(needs)
     if not barred.any():
@@ -32,8 +32,8 @@ def describe_excluded(
     named = cluster.eligible(replace(needs, required=(), tolerations=(_ANY,)))
     said = _tainted(cluster, needs, np.flatnonzero(barred & ~tolerant))
     for mask, what in (
-        (barred & tolerant & ~named, "not the labels that its nodeSelector names"),
-        (barred & tolerant & named, "not what its node affinity asks for"),
+        (barred & tolerant & ~named, "not the labels of its nodeSelector"),
+        (barred & tolerant & named, "not what its node affinity requires"),
     ):
         if mask.any():
             said.append(f"{_have(int(mask.sum()))} {what}")
@@ -56,12 +56,14 @@ def _tainted(cluster: Cluster, needs: PodRequirements, rows: Ints) -> list[str]:
         counts[key] = counts.get(key, 0) + 1
     often = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     said = [
-        f"{_have(count)} a taint {key} that no pod of the gang tolerates"
+        f"{_have(count)} the taint {key}, which no pod of the gang tolerates"
         for key, count in often[:_NAMED]
     ]
     rest = sum(count for _, count in often[_NAMED:])
-    return [*said, f"{_have(rest)} other such taints"] if rest else said
+    return (
+        [*said, f"{_have(rest)} other taints that no pod of the gang tolerates"] if rest else said
+    )
 
 
 def _have(count: int) -> str:
-    return f"{plural(count, 'node')} {'has' if count == 1 else 'have'} room but"
+    return f"{plural(count, 'node')} {'has' if count == 1 else 'have'} capacity but"

@@ -1,4 +1,4 @@
-"""Turning a misfit into its reason: what is short, by how much, and which node came closest."""
+"""The refusal of a gang that does not fit: what is short, by how much, and the closest node."""
 
 from collections.abc import Callable, Iterable
 
@@ -27,10 +27,10 @@ Wanted = dict[PodRequirements, tuple[Roles, int]]
 def explain(
     waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, fits: Fits
 ) -> Refusal:
-    """Say why the smallest gang that may start does not fit, worst obstacle first.
+    """Return why the minimum of a gang does not fit, the worst obstacle first.
 
-    A kind that no node could ever take comes first, then what the empty cluster cannot hold,
-    then what lacks free room now, then the constraint that binds. `fits` plans a changed gang.
+    The order is: a pod class that no node could ever take, what the empty cluster cannot hold, what
+    lacks free capacity now, the binding constraint. `fits` plans a changed gang.
     """
     cluster = snapshot.cluster
     kinds = pod_classes(waiting, scope, cluster)
@@ -40,8 +40,8 @@ def explain(
         return Refusal(
             waiting.gang.id,
             Reason.TOPOLOGY,
-            f"{plural(there, 'pod')} of {describe_pod(split.needs)} cannot be put in whole slices "
-            f"of {split.rules.unit(0)}.",
+            f"{plural(there, 'pod')} of {describe_pod(split.needs)} cannot be divided into "
+            f"slices of {split.rules.unit(0)}; request a multiple of {split.rules.unit(0)}.",
             role=split.roles[0],
             wanted=split.rules.unit(0),
             possible=there,
@@ -57,7 +57,7 @@ def explain(
                 waiting.gang.id,
                 Reason.TOO_LARGE,
                 f"{_subject(roles)} {plural(count, 'pod')} of {describe_pod(needs)} at once, "
-                f"and the whole cluster holds {ever} even when empty"
+                f"and the whole cluster takes {ever} even when it is empty"
                 f"{_excluded_suffix(cluster, needs)}.",
                 role=roles[0],
                 wanted=count,
@@ -74,11 +74,13 @@ def explain(
         return _constraint_refusal(waiting, snapshot, scope, kinds, fits, empty=False)
     total = sum(count for _, count in wanted.values())
     apart = waiting.most_per_node
-    learnt = "" if apart is None else f" with at most {apart} on one node, as refusals demand"
+    learnt = (
+        "" if apart is None else f" with at most {apart} on one node, as earlier refusals require"
+    )
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"each kind of pod fits alone, but no place was found for all {total} pods "
+        f"Each pod class fits alone, but no placement was found for all {total} pods "
         f"together{learnt}.",
         wanted=total,
         proved=False,
@@ -94,7 +96,7 @@ def _constrained(waiting: PendingGang) -> bool:
 
 
 def _fits_when_empty(waiting: PendingGang, snapshot: Snapshot, fits: Fits) -> bool:
-    """Tell whether the gang would fit if nothing else ran."""
+    """Return whether the gang would fit if nothing else ran."""
     with snapshot.when_empty():
         return fits(waiting)
 
@@ -108,7 +110,7 @@ def _constraint_refusal(
     *,
     empty: bool,
 ) -> Refusal:
-    """Name the constraint that binds: the one that would have to go for the gang to fit."""
+    """Refuse by the binding constraint: the gang would fit without it."""
     binding: Relaxation | None = None
     domain = ""
     if empty:
@@ -127,10 +129,10 @@ def _constraint_refusal(
     when = "even in an empty cluster" if empty else "now"
     if binding is None:
         alone = fits(without_constraints(waiting))
-        what = "its constraints taken together" if alone else "its roles taken together"
-        sentence = f"it needs {asks}, and {what} leave no place {when}"
+        what = "its constraints together" if alone else "its roles together"
+        sentence = f"The gang needs {asks}, and {what} leave no placement {when}"
     else:
-        sentence = f"it needs {asks} {binding.binding}, which no place offers {when}"
+        sentence = f"The gang needs {asks} {binding.binding}, which no domain offers {when}"
     return Refusal(
         waiting.gang.id,
         Reason.TOO_LARGE if empty else Reason.TOPOLOGY,
@@ -141,7 +143,7 @@ def _constraint_refusal(
 
 
 def _best_domain(cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodClass]) -> str:
-    """Say which domain of the required level has most room, and how much there is in all."""
+    """Write which domain of the required level takes most pods, and how many all domains take."""
     level = scope.rules.required
     if level is None:
         level = next((at for kind in kinds for at, _ in kind.rules.slices), None)
@@ -156,13 +158,13 @@ def _best_domain(cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodCl
         return ""
     best = int(np.argmax(totals))
     return (
-        f"; the {scope.level_name(level)} with most room, {scope.name(level, best, cluster)}, "
+        f"; the {scope.level_name(level)} with most capacity, {scope.name(level, best, cluster)}, "
         f"takes {totals[best]}, the whole cluster {int(room.sum())}"
     )
 
 
 def _by_needs(kinds: list[PodClass]) -> Wanted:
-    """Count pods of equal needs together, whatever their roles: they compete for one room."""
+    """Count pods of equal requirements together, whatever their roles."""
     found: Wanted = {}
     for kind in kinds:
         if kind.pods_min > 0:
@@ -172,7 +174,7 @@ def _by_needs(kinds: list[PodClass]) -> Wanted:
 
 
 def describe_pod(needs: PodRequirements) -> str:
-    """Write what one pod asks, rarest resource first."""
+    """Write what one pod requests, the scarcest resource first."""
     order = sorted(needs.requests, key=lambda item: (item[0] in ("cpu", "memory"), item[0]))
     parts = [amount(name, quantity) for name, quantity in order]
     if needs.share is not None:
@@ -189,7 +191,7 @@ def describe_pod(needs: PodRequirements) -> str:
 
 
 def _named(parts: Iterable[str]) -> str:
-    """Write the first of many things."""
+    """Write the first of many parts."""
     found = list(parts)
     if len(found) > _NAMED:
         found[_NAMED:] = [f"{len(found) - _NAMED} others"]
@@ -201,11 +203,11 @@ def _lacks(miss: NearMiss) -> str:
 
 
 def _subject(roles: Roles) -> str:
-    """Write who needs something, verb included: `role A needs`, `roles A and B need`."""
+    """Write subject and verb: `Role A needs`, `Roles A and B need`."""
     named = [role for role in roles if role]
     if not named:
-        return "the gang needs"
-    return f"role {named[0]} needs" if len(named) == 1 else f"roles {_named(named)} need"
+        return "The gang needs"
+    return f"Role {named[0]} needs" if len(named) == 1 else f"Roles {_named(named)} need"
 
 
 def _no_node_refusal(
@@ -219,7 +221,7 @@ def _no_node_refusal(
     elif not nodes:
         sentence, miss = "the cluster has no nodes.", None
     elif not eligible.any():
-        passes = f"none of {plural(nodes, 'node')} passes its nodeSelector, affinity and"
+        passes = f"none of {plural(nodes, 'node')} passes nodeSelector, affinity and"
         sentence, miss = f"{passes} tolerations{_excluded_suffix(cluster, needs)}.", None
     elif barred := describe_excluded(cluster, needs, cluster.capacity_when_empty):
         sentence, miss = f"no node takes one pod of {describe_pod(needs)}; {barred}.", None
@@ -244,7 +246,7 @@ def _excluded_suffix(cluster: Cluster, needs: PodRequirements) -> str:
 
 
 def _missing_mig_profile(cluster: Cluster, needs: PodRequirements) -> str:
-    """Say so where a MIG profile is asked for that no GPU model here has."""
+    """Write which requested MIG profile no GPU model of the cluster has; "" if all exist."""
     for name, _ in needs.requests:
         profile = mig_profiles.profile_of(name)
         if profile is None or (
@@ -260,8 +262,8 @@ def _missing_mig_profile(cluster: Cluster, needs: PodRequirements) -> str:
         known = any(model.shape(profile) for model in mig_profiles.MODELS.values())
         has = "; ".join(f"{model.name} has {model.names()}" for model in models)
         what = "" if known else " (no GPU model has such a MIG profile)"
-        there = has or "no node here names a GPU model that has MIG"
-        return f"no GPU of this cluster can be cut into {profile}{what}; {there}."
+        there = has or "no node has a GPU model with MIG"
+        return f"no GPU of this cluster can be partitioned into {profile}{what}; {there}."
     return ""
 
 
@@ -285,8 +287,8 @@ def _capacity_refusal(
     return Refusal(
         waiting.gang.id,
         Reason.NO_ROOM,
-        f"{_subject(roles)} {plural(count, 'pod')} of {describe_pod(needs)} at once, and there is "
-        f"room for {room} now.{closest}",
+        f"{_subject(roles)} {plural(count, 'pod')} of {describe_pod(needs)} at once, and the "
+        f"free capacity takes {room} now.{closest}",
         role=roles[0],
         wanted=count,
         possible=room,
@@ -295,7 +297,7 @@ def _capacity_refusal(
 
 
 def closest_node(cluster: Cluster, needs: PodRequirements, *, empty: bool) -> NearMiss:
-    """Return the eligible node that lacks the smallest share of one pod's requests."""
+    """Return the eligible node that lacks the smallest part of one pod's requests."""
     vector = cluster.request_vector(needs)
     room = cluster.allocatable if empty else cluster.free()
     lacking = np.maximum(vector - np.maximum(room, 0), 0)

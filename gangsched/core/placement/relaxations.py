@@ -1,4 +1,4 @@
-"""Ways a gang could ask for less, each as a changed gang and as words for its user."""
+"""Ways for a gang to request less, each as a changed gang and as text for its user."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 class Relaxation:
     """One constraint loosened by one step.
 
-    `kind` and `message` become a Remedy; `binding` says what binds when this alone helps.
+    `kind` and `message` become a Remedy; `binding` describes the constraint for a refusal.
     """
 
     kind: str
@@ -25,7 +25,7 @@ class Relaxation:
 
 
 def relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
-    """Yield single loosenings, the least drastic of each constraint first."""
+    """Yield relaxations of one constraint each, the smallest change first."""
     yield from islice(_relaxations(waiting, scope), CHANGES_TRIED.most)
 
 
@@ -34,8 +34,8 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
     if len(asked.gpu_types) > 0:
         yield Relaxation(
             "gpu-kind",
-            "any kind of GPU",
-            f"on GPUs of kind {' or '.join(asked.gpu_types)}",
+            "any GPU type",
+            f"on GPUs of type {' or '.join(asked.gpu_types)}",
             _with(waiting, replace(asked, gpu_types=())),
         )
     if asked.exclusive is not None:
@@ -118,7 +118,7 @@ def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxa
 
 
 def without_constraints(waiting: PendingGang) -> PendingGang:
-    """Return the gang asking for nothing but room."""
+    """Return the gang without constraints: it requests capacity alone."""
     return replace(waiting, constraints=Constraints(), near_role=(), avoid=(), most_per_node=None)
 
 

@@ -1,7 +1,7 @@
-"""What may not be stopped stays within what its queue is guaranteed: a loan has to come back.
+"""Gangs that may not be preempted stay within nominal quota: borrowed quota has to be reclaimable.
 
-Gangs of a queue that may be stopped do not count: they go first when others want back what is
-their own. So a queue may lend all it has, and its own gangs that may not be stopped still start.
+Preemptible gangs do not count here, because they are preempted first when a queue reclaims its
+nominal quota. So a queue may lend all of it, and its gangs with `preemptible: false` still start.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from gangsched.core.quota.usage import Usage
 
 
 class NominalShortfall(NamedTuple):
-    """What would be more than a queue is guaranteed, and how much of that is left."""
+    """A charge beyond the nominal quota of a queue, and how much of that quota is left."""
 
     queue: str
     key: QuotaKey
@@ -21,13 +21,13 @@ class NominalShortfall(NamedTuple):
 
 
 def nominal_shortfall(usage: Usage, queue: str, charge: Amounts) -> NominalShortfall | None:
-    """Return what a gang that may not be stopped would borrow, or None where it may start."""
+    """Return what a gang with `preemptible: false` would borrow, or None if it may start."""
     tree = usage.tree
     if queue not in tree or tree.firm_loans(queue):
         return None
     for key, quantity in charge:
         if key not in tree.guaranteed():
-            continue  # nobody could want it back
+            continue  # no queue could reclaim it
         owner, left = _quota_owner(tree, queue, key), 0
         if key in tree.quota_keys(queue):
             left = (tree.nominal(owner, key) or 0) - _firm(usage, owner, key)
@@ -42,24 +42,22 @@ def nominal_shortfall(usage: Usage, queue: str, charge: Amounts) -> NominalShort
 def describe_shortfall(shortfall: NominalShortfall, queue: str) -> str:
     """Return what may not be borrowed, as a sentence without its end."""
     key = shortfall.key
-    owner = (
-        f"queue {queue}" if shortfall.queue == queue else f"queue {shortfall.queue}, above {queue},"
-    )
+    owner = f"queue {shortfall.queue}" + ("" if shortfall.queue == queue else f", above {queue},")
     return (
-        f"a gang that may not be stopped (preemptible: false) may not borrow: of what {owner} is "
-        f"guaranteed, such gangs may have {number(key, shortfall.available)} {label(key)} now, "
-        f"and this one needs {number(key, shortfall.wanted)}"
+        f"A gang with preemptible: false may not borrow quota; {owner} has "
+        f"{number(key, shortfall.available)} {label(key)} of nominal quota left for such gangs, "
+        f"and the gang needs {number(key, shortfall.wanted)}"
     )
 
 
 def _quota_owner(tree: QueueTree, queue: str, key: QuotaKey) -> str:
-    """Return the nearest queue with a quota of its own, or the top of the tree."""
+    """Return the nearest queue with a quota of its own, or else the root."""
     path = tree.path(queue)
     return next((name for name in path if tree.quota(name, key) is not None), path[-1])
 
 
 def _unclaimed_nominal(usage: Usage, name: str, key: QuotaKey) -> int:
-    """Return how much of what it is guaranteed a queue, or those below it, may still claim."""
+    """Return the nominal quota of a subtree that its non-preemptible gangs do not use yet."""
     tree = usage.tree
     if tree.quota(name, key) is None:
         return sum(_unclaimed_nominal(usage, child, key) for child in tree.children.get(name, ()))

@@ -249,15 +249,15 @@ _NEARLY = 1 - 1e-12  # shares are quotients: an equal one must not be lost to ro
 
 
 def describe(short: Shortfall, queue: str, usage: Usage) -> str:
-    """Write what a queue lacks in one sentence."""
+    """Return what a queue lacks, as a sentence without its end."""
     key, tree = short.key, usage.tree
     nominal = tree.nominal(short.queue, key) or 0
     quota = tree.quota(short.queue, key)
-    whose = f"queue {queue}" if short.queue == queue else f"queue {short.queue}, above {queue},"
+    subject = f"Queue {short.queue}" + ("" if short.queue == queue else f", above queue {queue},")
     bound = shown(key, nominal)
     if quota is not None and quota.borrowing is not None and len(tree.path(short.queue)) > 1:
         bound += f" and may borrow {number(key, quota.borrowing)}"
     return (
-        f"{whose} has {bound}; {number(key, usage.used(short.queue, key))} are in use, "
+        f"{subject} has {bound}; {number(key, usage.used(short.queue, key))} are in use, "
         f"and the gang needs {number(key, short.wanted)}"
     )

@@ -198,9 +198,7 @@ def test_what_may_not_be_stopped_may_not_borrow():
     engine.observe(f.GangSeen(templated("h", 1, needs(8), queue="guest")), 0.0)
     plan(engine)
     assert engine.view.refusals[G].reason.value == "LargerThanQuota"
-    assert (
-        "may not be stopped (preemptible: false) may not borrow" in engine.view.refusals[G].message
-    )
+    assert "A gang with preemptible: false may not borrow quota" in engine.view.refusals[G].message
     assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 
@@ -258,7 +256,7 @@ def test_a_gang_on_borrowed_quota_stays_preemptible():
     engine = guests()
     group = run(engine, gang("g", 1, queue="guest"))
     (told,) = said(engine.observe(f.GangSeen(replace(group, preemptible=False)), 1.0))
-    assert told.startswith("It may be stopped like others: a gang that may not be stopped")
+    assert told.startswith("The gang stays preemptible. A gang with preemptible: false may not")
     engine.observe(f.GangSeen(templated("o", 2, needs(8), queue="owner")), 2.0)
     evicted = [one.name for one in plan(engine, 100.0) if isinstance(one, o.Evict)]
     assert evicted == ["ns/g-0"]

@@ -331,7 +331,8 @@ def test_a_late_member_waits_until_there_is_a_whole_slice_of_them(placer):
     refusal = engine.view.refusals[GangId("ns/g")]
     assert refusal.reason == "TopologyDoesNotFit"
     assert refusal.message == (
-        "1 pod of 8 nvidia.com/gpu, 1 cpu cannot be put in whole slices of 2."
+        "1 pod of 8 nvidia.com/gpu, 1 cpu cannot be divided into slices of 2; request a "
+        "multiple of 2."
     )
     engine.observe(pod("g-3", "g", needs(8), rank=3), 3.0)
     engine.accept(make_plan(engine.begin_cycle(3.0), policies, 3.0), 3.0)

@@ -19,17 +19,17 @@ def test_a_taint_is_the_reason_and_not_the_size():
     racks = [node(f"n{number}", taints=(TAINT,)) for number in range(8)]
     engine = an_engine(node("laptop-0", gpus=2), *racks)
     assert told(engine, templated("g", 2, needs(8))) == (
-        "role worker: no node takes one pod of 8 nvidia.com/gpu, 1 cpu; 8 nodes have room but a "
-        "taint kwok.x-k8s.io/node that no pod of the gang tolerates."
+        "Role worker: no node takes one pod of 8 nvidia.com/gpu, 1 cpu; 8 nodes have capacity but "
+        "the taint kwok.x-k8s.io/node, which no pod of the gang tolerates."
     )
 
 
 def test_a_cluster_is_too_small_without_the_nodes_left_out():
     engine = an_engine(node("a"), node("b", taints=(TAINT,)))
     assert told(engine, templated("g", 2, needs(8))) == (
-        "role worker needs 2 pods of 8 nvidia.com/gpu, 1 cpu at once, and the whole cluster holds "
-        "1 even when empty; 1 node has room but a taint kwok.x-k8s.io/node that no pod of the "
-        "gang tolerates."
+        "Role worker needs 2 pods of 8 nvidia.com/gpu, 1 cpu at once, and the whole cluster takes "
+        "1 even when it is empty; 1 node has capacity but the taint kwok.x-k8s.io/node, which no "
+        "pod of the gang tolerates."
     )
 
 
@@ -37,8 +37,8 @@ def test_a_cordoned_node_with_free_capacity_is_counted():
     engine = an_engine(node("a"), node("b"), node("c", unschedulable=True))
     engine.observe(pod("busy", "x", needs(8), node=NodeName("a")), 0.0)
     assert told(engine, templated("g", 2, needs(8))).endswith(
-        "there is room for 1 now. 1 node has room but a taint node.kubernetes.io/unschedulable "
-        "that no pod of the gang tolerates."
+        "and the free capacity takes 1 now. 1 node has capacity but the taint "
+        "node.kubernetes.io/unschedulable, which no pod of the gang tolerates."
     )
 
 
@@ -46,8 +46,8 @@ def test_a_selector_that_leaves_nodes_out():
     label = "kubernetes.io/hostname"
     engine = an_engine(node("a", gpus=2, labels={label: "a"}), node("b", labels={label: "b"}))
     assert told(engine, templated("g", 1, needs(8, selector=(on("a"),)))) == (
-        "role worker: no node takes one pod of 8 nvidia.com/gpu, 1 cpu; 1 node has room but "
-        "not the labels that its nodeSelector names."
+        "Role worker: no node takes one pod of 8 nvidia.com/gpu, 1 cpu; 1 node has capacity but "
+        "not the labels of its nodeSelector."
     )
 
 

@@ -192,8 +192,8 @@ def test_larger_than_the_cluster_is_said_at_once():
     assert refusal.reason is Reason.TOO_LARGE
     assert refusal.proved
     assert refusal.message == (
-        "role worker needs 20 pods of 1 nvidia.com/gpu, 1 cpu at once, and the whole cluster "
-        "holds 16 even when empty."
+        "Role worker needs 20 pods of 1 nvidia.com/gpu, 1 cpu at once, and the whole cluster "
+        "takes 16 even when it is empty."
     )
 
 
@@ -217,7 +217,7 @@ def test_no_capacity_now_names_what_is_short():
 def test_a_selector_without_matches_has_its_own_reason():
     wants = needs(selector=(Expression("zone", "In", ("mars",)),))
     refusal = placed(Pack(), templated("g", 1, wants), node("a"))
-    assert "none of 1 node passes its nodeSelector" in refusal.message
+    assert "none of 1 node passes nodeSelector" in refusal.message
 
 
 def test_a_resource_first_seen_in_a_pod_is_no_error():
