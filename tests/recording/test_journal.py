@@ -11,8 +11,11 @@ from builders import node
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
+from gangsched.core.model.constraints import SliceRequest, Spread, TopologyRequest
 from gangsched.core.model.ids import GangId
+from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
+from gangsched.core.model.wire_names import recorded_text
 from gangsched.core.policy import Policies
 from gangsched.core.quota.runtime_history import job_name_prefix
 from gangsched.recording.anonymize import Pseudonyms
@@ -27,6 +30,7 @@ from gangsched.recording.journal import (
     write_facts,
 )
 from gangsched.recording.replay import Replayed, replay
+from gangsched.recording.wire import to_wire
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -174,3 +178,42 @@ def test_the_names_of_facts_in_journals_are_those_of_the_format():
     }  # fmt: skip
     restored = Entry("fact", 0.0, "ReservationSeen", {"gang": "ns/g", "assignments": []})
     assert fact_of(restored) == f.AssignmentsRestored(GangId("ns/g"), ())
+
+
+BEFORE = {
+    "requests": [["cpu", 1000], ["nvidia.com/gpu", 1]],
+    "beyond": ["pod affinity"],
+    "share": {"milli": 0, "memory_mib": 0, "devices": 1},
+}
+"""What a pod asks for in a journal of the first release."""
+
+
+def test_a_journal_keeps_the_field_names_of_its_first_release():
+    near = {"required": "rack", "preferred": None, "slices": [{"level": "rack", "size": 2}]}
+    constraints = {"near": near, "spread": [{"level": "zone", "most": 3}], "gpu_kinds": ["H100"]}
+    role = {"name": "w", "count": 2, "min_count": 2, "needs": BEFORE, "near": near}
+    data = {"gang": {"id": "ns/g", "min_member": 2, "roles": [role], "constraints": constraints}}
+    fact = fact_of(Entry("fact", 1.0, "GangSeen", data))
+    (read,) = fact.gang.roles
+    assert read.needs.unmodelled_constraints == ("pod affinity",)
+    assert fact.gang.constraints.gpu_types == ("H100",)
+    assert fact.gang.constraints.spread == (Spread("zone", 3),)
+    written = to_wire(fact)["gang"]
+    assert written["constraints"] | constraints == written["constraints"]
+    assert written["roles"][0]["needs"] | BEFORE == written["roles"][0]["needs"]
+    assert fact_of(Entry("fact", 1.0, "GangSeen", to_wire(fact))) == fact
+    quota = {"resource": "nvidia.com/gpu", "nominal": 8000, "kind": "H100"}
+    queue = fact_of(Entry("fact", 1.0, "QueueSeen", {"queue": {"name": "q", "quotas": [quota]}}))
+    assert queue.queue.quotas == (Quota("nvidia.com/gpu", 8000, "H100"),)
+    assert to_wire(queue)["queue"]["quotas"] == [quota | {"borrowing": None, "lending": None}]
+
+
+def test_a_checksum_is_of_the_names_of_the_first_release():
+    wants = PodRequirements((("cpu", 1000),), unmodelled_constraints=("x",), share=GpuShare(500))
+    near = TopologyRequest(slices=(SliceRequest("rack", 2),))
+    assert recorded_text((wants, near)) == (
+        "(PodNeeds(requests=(('cpu', 1000),), selector=(), required=(), preferred=(), "
+        "tolerations=(), host_ports=(), beyond=('x',), "
+        "share=Share(milli=500, memory_mib=0, devices=1)), "
+        "Near(required=None, preferred=None, slices=(Slices(level='rack', size=2),)))"
+    )

@@ -198,9 +198,7 @@ def test_what_may_not_be_stopped_may_not_borrow():
     engine.observe(f.GangSeen(templated("h", 1, needs(8), queue="guest")), 0.0)
     plan(engine)
     assert engine.view.refusals[G].reason.value == "LargerThanQuota"
-    assert (
-        "may not be stopped (preemptible: false) may not borrow" in engine.view.refusals[G].message
-    )
+    assert "A gang with preemptible: false may not borrow quota" in engine.view.refusals[G].message
     assert engine.view.gangs[GangId("ns/h")].state is State.RESERVED
 
 

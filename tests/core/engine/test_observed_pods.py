@@ -224,7 +224,7 @@ def test_what_direct_binding_does_not_check_has_to_be_in_the_template():
     engine.observe(f.GangSeen(templated("g", 1, TINY)), 0.0)
     plan(engine)
     engine.driver_checks_unmodelled = False
-    orders = come(engine, replace(TINY, beyond=("PersistentVolumeClaim d",)), 1)
+    orders = come(engine, replace(TINY, unmodelled_constraints=("PersistentVolumeClaim d",)), 1)
     assert not of(orders, o.Bind)
 
 

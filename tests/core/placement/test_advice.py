@@ -177,8 +177,8 @@ def test_the_binding_constraint_is_named():
     engine.observe(GangSeen(templated("g", 12, needs(1), constraints=near)), 0.0)
     plan(engine)
     assert engine.view.refusals[G].message == (
-        "it needs 12 pods of 1 nvidia.com/gpu, 1 cpu in one rack, which no place offers now; the "
-        "rack with most room, a/r0, takes 8, the whole cluster 32."
+        "The gang needs 12 pods of 1 nvidia.com/gpu, 1 cpu in one rack, which no domain offers "
+        "now; the rack with most capacity, a/r0, takes 8, the whole cluster 32."
     )
     assert engine.view.refusals[G].proved
 
@@ -190,7 +190,7 @@ def test_a_required_level_that_can_never_hold_the_gang_is_reported_at_once():
     plan(engine)
     assert engine.view.refusals[G].reason == "LargerThanCluster"
     assert (
-        "in one rack, which no place offers even in an empty cluster"
+        "in one rack, which no domain offers even in an empty cluster"
         in engine.view.refusals[G].message
     )
 

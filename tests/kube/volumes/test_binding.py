@@ -187,7 +187,7 @@ class World:
         return self.objects[PVC, claim]["metadata"].get("annotations", {}).get(SELECTED_NODE)
 
     def beyond(self, pod: str = "p0") -> tuple[str, ...]:
-        return self.scheduler.engine.view.pod(f"pod-{pod}").needs.beyond
+        return self.scheduler.engine.view.pod(f"pod-{pod}").needs.unmodelled_constraints
 
     def late(self) -> None:
         """Let the time be up that the gang has."""
