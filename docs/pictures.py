@@ -9,13 +9,18 @@ from pathlib import Path
 import diagrams
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, Near, Slices
+from gangsched.core.model.constraints import (
+    NO_CONSTRAINTS,
+    Constraints,
+    SliceRequest,
+    TopologyRequest,
+)
 from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.mig_profiles import MODELS
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU, PodNeeds
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.repartition import place_with_repartition
@@ -42,7 +47,7 @@ def cluster(*racks: tuple[str, str, tuple[int, ...]]) -> Cluster:
             amounts = (("cpu", 64_000), (GPU, 4), ("pods", 110))
             made.put_node(Node(name, amounts, {"block": block, "rack": rack}))
             if count:
-                made.allocate(name, name, PodNeeds(((GPU, count),)))
+                made.allocate(name, name, PodRequirements(((GPU, count),)))
     return made
 
 
@@ -50,7 +55,9 @@ def gang(
     count: int, gpus: int, constraints: Constraints = NO_CONSTRAINTS, **more: int
 ) -> PendingGang:
     """Return a waiting gang of workers."""
-    needs = PodNeeds(tuple(sorted({GPU: gpus, **more}.items())) if gpus else tuple(more.items()))
+    needs = PodRequirements(
+        tuple(sorted({GPU: gpus, **more}.items())) if gpus else tuple(more.items())
+    )
     role = Role("worker", count, count, needs)
     one = Gang(GangId("team/job"), count, (role,), constraints=constraints)
     names = enumerate(one.member_names(role))
@@ -76,7 +83,7 @@ def slices() -> tuple[Cluster, PendingGang]:
         ("A", "a1", (2, 0, 4, 1)), ("A", "a2", (0, 4, 2, 0)), ("B", "b1", (4, 2, 0, 3)),
         ("B", "b2", (1, 4, 4, 2)),
     )  # fmt: skip
-    near = Constraints(near=Near(slices=(Slices("rack", 4),)))
+    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 4),)))
     return made, gang(8, 2, near)
 
 
@@ -94,7 +101,7 @@ def scattered() -> tuple[Cluster, PendingGang]:
     made = cluster(
         ("A", "a1", (3, 2)), ("A", "a2", (4, 1)), ("B", "b1", (2, 4)), ("B", "b2", (3, 4))
     )
-    return made, gang(8, 1, Constraints(near=Near(required="rack")))
+    return made, gang(8, 1, Constraints(near=TopologyRequest(required="rack")))
 
 
 def mig() -> tuple[Node, Placement]:
@@ -104,7 +111,7 @@ def mig() -> tuple[Node, Placement]:
     amounts = (("cpu", 64_000), (GPU, 3), ("nvidia.com/mig-1g.5gb", 7), ("pods", 110))
     node = Node(NodeName("n0"), amounts, gpu_model="NVIDIA-A100-SXM4-40GB", layouts=layouts)
     made.put_node(node)
-    made.allocate("x", node.name, PodNeeds((("nvidia.com/mig-1g.5gb", 2),)))
+    made.allocate("x", node.name, PodRequirements((("nvidia.com/mig-1g.5gb", 2),)))
     waiting = gang(4, 0, **{MIG: 1})
     result = place_with_repartition(waiting, Snapshot(made, ()), Pack())
     assert result is not None
