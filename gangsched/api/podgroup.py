@@ -1,4 +1,4 @@
-"""The PodGroup of gangsched.io/v1beta1: what a gang is, and where it stands."""
+"""The PodGroup of gangsched.io/v1beta1: the declaration of a gang, and its status."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Quantity = int | str
 
 
 class RoleSpec(ApiModel):
-    """Pods of the gang that are alike."""
+    """A part of the gang with equal pods."""
 
     name: str = Field(
         min_length=1,
@@ -21,19 +21,25 @@ class RoleSpec(ApiModel):
     )
     count: int = Field(ge=1, le=100_000, description="How many pods the role has.")
     minCount: int | None = Field(  # noqa: N815 -- the API's case
-        None, ge=0, le=100_000, description="How many must start together; default: count."
+        None,
+        ge=0,
+        le=100_000,
+        description="How many pods of the role must start together. Default: count.",
     )
     template: dict[str, Any] | None = Field(
         None,
-        description="Pod template. With it the role is planned before its pods exist; they are "
-        "then created as <podgroup>-<role in lower case>-<index>, pinned to their node.",
+        description="Pod template. With a template the role is planned before its pods exist. The "
+        "pods are then created as <podgroup>-<role in lower case>-<index>, pinned to "
+        "their nodes.",
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
-    topology: NearSpec | None = Field(None, description="How near this role's pods are.")
+    topology: NearSpec | None = Field(
+        None, description="How near to each other the pods of this role must be."
+    )
     podName: str | None = Field(  # noqa: N815
         None,
         max_length=253,
-        description="Name of the role's only pod, where it is not called after role and index.",
+        description="Name of the only pod of the role. Default: <podgroup>-<role in lower case>-0.",
     )
 
 
@@ -44,93 +50,99 @@ class PodGroupSpec(ApiModel):
         None,
         ge=1,
         le=100_000,
-        description="How many pods must start together; default: the sum of the roles' minCount.",
+        description="How many pods must start together. Default: the sum of minCount of the roles.",
     )
     roles: list[RoleSpec] = Field(
         default_factory=list,
         max_length=64,
-        description="The kinds of pods the gang is made of.",
+        description="Roles of the gang: parts with equal pods.",
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     )
     queue: str = Field(
-        "default", min_length=1, max_length=253, description="The Queue the gang waits in."
+        "default", min_length=1, max_length=253, description="Queue of the gang. Default: default."
     )
     priorityClassName: str = Field(  # noqa: N815
-        "", max_length=253, description="PriorityClass of the whole gang; default: its pods'."
+        "",
+        max_length=253,
+        description="PriorityClass of the whole gang. Default: that of its pods.",
     )
     expectedRuntimeSeconds: int | None = Field(  # noqa: N815
         None,
         ge=1,
         le=315_360_000,
-        description="How long the gang is expected to run, for backfill.",
+        description="Expected run time of the gang in seconds, for backfill and forecasts.",
     )
     scheduleTimeoutSeconds: int = Field(  # noqa: N815
         60,
         ge=1,
         le=86_400,
-        description="How long the gang may take from reservation to start, and run incomplete, "
-        "before it is stopped as a whole and planned again. While pods do not exist yet, room is "
-        "reserved for them for 600 s at most.",
+        description="Seconds that the gang may take from reservation to start, or run below its "
+        "minimum. After that it is torn down and planned again. While pods do not exist "
+        "yet, their nodes stay reserved for at most 600 s.",
     )
-    topology: TopologyRequest | None = Field(
-        None, description="What the gang asks of the topology."
-    )
+    topology: TopologyRequest | None = Field(None, description="Topology constraints of the gang.")
     gpuKinds: list[str] = Field(  # noqa: N815
         default_factory=list,
         max_length=16,
-        description="Parts of GPU product names in order of preference (H100, A100); the whole "
-        "gang gets one of them.",
+        description="Parts of GPU product names in order of preference, such as H100, A100. The "
+        "whole gang gets one of them. Default: any GPU.",
     )
     avoidNodes: list[str] = Field(  # noqa: N815
-        default_factory=list, max_length=1000, description="Nodes it must not use."
+        default_factory=list, max_length=1000, description="Nodes that the gang must not use."
     )
     maxRuntimeSeconds: float | None = Field(  # noqa: N815
-        None, gt=0, description="It is stopped for good after so long."
+        None,
+        gt=0,
+        description="Seconds after which the gang is stopped and not started again. Default: no "
+        "limit.",
     )
     readyTimeoutSeconds: float | None = Field(  # noqa: N815
         None,
         gt=0,
-        description="How long its pods may take to become ready once bound, before all are "
-        "stopped and planned again; after five tries it is given up.",
+        description="Seconds that bound pods may take to become ready. After that the gang is torn "
+        "down and planned again, up to five times. Default: no limit.",
     )
     preemptible: bool = Field(
         default=True,
-        description="It may be stopped for gangs that its queue lets go first. A gang that may "
-        "not be stopped gets only what its queue is guaranteed, unless the queue says "
-        "nonPreemptibleMayBorrow.",
+        description="Whether gangs with precedence may preempt this gang. Default: true. With "
+        "false the gang starts within the nominal quota of its queue alone, unless the Queue "
+        "sets nonPreemptibleMayBorrow.",
     )
     user: str = Field(
         "",
         max_length=253,
-        description="Not read any more: who asked is what the API server's admission writes into "
-        "the annotation gangsched.io/user.",
+        description="No longer read. The API server writes the user into the annotation "
+        "gangsched.io/user at admission.",
     )
     movable: bool = Field(
         default=False,
-        description="It may be stopped and started elsewhere to make room for others.",
+        description="Whether the gang may be moved to other nodes to free capacity for other "
+        "gangs. Default: false.",
     )
     minRuntimeSeconds: int = Field(  # noqa: N815
         0,
         ge=0,
-        description="How long it runs undisturbed before it may be moved; it is not stopped for "
-        "others either, for an hour at most, or as long as its queue says.",
+        description="Seconds that the gang runs before it may be moved. It is not preempted in "
+        "that time either, for at most an hour, or minRuntimeSeconds of its Queue if that is "
+        "longer. Default: 0.",
     )
     checkpointAt: str | None = Field(  # noqa: N815
         None,
-        description="When its work was last saved; moving it loses what came after.",
+        description="Time of the last checkpoint. Work after it is lost if the gang is moved or "
+        "preempted.",
         json_schema_extra={"format": "date-time"},
     )
 
 
 class Assignment(ApiModel):
-    """One reserved place."""
+    """The node of one pod."""
 
     pod: str
     node: str
 
 
 class RemedyStatus(ApiModel):
-    """A change that was tried and would let the gang run."""
+    """A change with which the gang would start, as a trial showed."""
 
     kind: str = Field(description="level, members, spread, exclusive, gpu-kind, node, wait, move.")
     message: str
@@ -144,47 +156,52 @@ class RefusalStatus(ApiModel):
     role: str = ""
     wanted: int = 0
     possible: int = 0
-    proved: bool = Field(default=True, description="There is no placement; false: none was found.")
+    proved: bool = Field(
+        default=True,
+        description="Whether it is proved that no placement exists. False: none was found.",
+    )
     nearestNode: str = ""  # noqa: N815
     lacks: dict[str, int] = Field(default_factory=dict)
     remedies: list[RemedyStatus] = Field(default_factory=list)
 
 
 class StartStatus(ApiModel):
-    """When a waiting gang is expected to start, by running the scheduler forward."""
+    """When a pending gang is expected to start, by a forecast."""
 
-    position: int = Field(description="Its place in its queue, from 1.")
+    position: int = Field(description="Position of the gang in its queue, from 1.")
     expected: str | None = Field(None, json_schema_extra={"format": "date-time"})
     earliest: str | None = Field(None, json_schema_extra={"format": "date-time"})
     latest: str | None = Field(None, json_schema_extra={"format": "date-time"})
     reserved: str | None = Field(
         None,
-        description="Room is kept for it from then on.",
+        description="Start of the backfill reservation of the gang.",
         json_schema_extra={"format": "date-time"},
     )
     basis: str = Field(
         "",
-        description="Where its own run time is known from: declared, learnt (its predecessors), "
-        "queue (the queue's default) or assumed.",
+        description="Source of the run time of the gang: declared, learnt (from earlier gangs), "
+        "queue (default of the Queue) or assumed.",
     )
 
 
 class PodGroupStatus(ApiModel):
-    """Where the gang stands; written by gangsched alone."""
+    """State of the gang, written by gangsched alone."""
 
     phase: str = Field("", description="Gathering, Pending, Reserved, Binding, Placed or Broken.")
-    message: str = Field("", description="Where it stands, in one sentence.")
-    queue: str = Field("", description="The Queue that is charged for what the gang holds.")
+    message: str = Field("", description="State of the gang, in one sentence.")
+    queue: str = Field("", description="Queue whose quota the gang uses.")
     assignments: list[Assignment] = Field(
         default_factory=list,
         max_length=100_000,
-        description="The node reserved for each pod, while the gang is reserved or placed.",
+        description="Node of each pod, while the gang is reserved or placed.",
     )
     proof: str = Field(
-        "", description="proved: no better placement exists; gap: none was found in time."
+        "", description="proved: no better placement exists. gap: none was found in time."
     )
-    refusal: RefusalStatus | None = Field(None, description="While it waits: why.")
-    start: StartStatus | None = Field(None, description="While it waits: when it will start.")
+    refusal: RefusalStatus | None = Field(None, description="Why the gang is pending.")
+    start: StartStatus | None = Field(
+        None, description="When the pending gang is expected to start."
+    )
     conditions: list[Condition] = Field(
         default_factory=list,
         json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},

@@ -11,7 +11,7 @@ Quantity = int | str
 
 
 class QuotaSpec(ApiModel):
-    """What a queue has of one resource."""
+    """Quota of a queue for one resource."""
 
     resource: str = Field(
         min_length=1, max_length=316, description="cpu, memory, pods, nvidia.com/gpu, ..."
@@ -19,15 +19,19 @@ class QuotaSpec(ApiModel):
     gpuKind: str = Field(  # noqa: N815 -- the API's case
         "",
         max_length=63,
-        description="Part of a GPU product name (H100): this quota is for such GPUs alone. Only "
-        "for nvidia.com/gpu.",
+        description="Part of a GPU product name, such as H100. The quota covers these GPUs alone. "
+        "Only for nvidia.com/gpu.",
     )
-    nominal: Quantity = Field(description="Guaranteed to the queue and all below it.")
+    nominal: Quantity = Field(description="Quota that the queue and its subqueues own.")
     borrowingLimit: Quantity | None = Field(  # noqa: N815
-        None, description="How much more it may use of what others do not; default: all of it."
+        None,
+        description="How much unused quota of other queues the queue may borrow. Default: all of "
+        "it.",
     )
     lendingLimit: Quantity | None = Field(  # noqa: N815
-        None, description="How much of it others may use; default: all of it."
+        None,
+        description="How much of the nominal quota other queues may borrow while it is unused. "
+        "Default: all of it.",
     )
 
     @model_validator(mode="after")
@@ -38,32 +42,43 @@ class QuotaSpec(ApiModel):
 
 
 class GpuHours(ApiModel):
-    """A budget that starts anew each period."""
+    """A budget of GPU hours in each period."""
 
-    gpuHours: float = Field(gt=0, le=1e9, description="At the exchange rates of the GPU kinds.")  # noqa: N815
+    gpuHours: float = Field(  # noqa: N815
+        gt=0, le=1e9, description="GPU hours in a period, weighted by GPU type."
+    )
     periodHours: float = Field(  # noqa: N815
-        168, gt=0, le=87_600, description="Length of a period, counted from 1970; default: a week."
+        168,
+        gt=0,
+        le=87_600,
+        description="Length of a period in hours, counted from 1970. Default: 168 (a week).",
     )
     perUser: bool = Field(  # noqa: N815
-        default=False, description="For every user alone, instead of all together."
+        default=False,
+        description="Whether each user has this budget, instead of all users together. Default: "
+        "false.",
     )
 
 
 class PreemptionSpec(ApiModel):
-    """Whom gangs of the queue may stop."""
+    """Which gangs the gangs of the queue may preempt."""
 
     withinQueue: Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority"] = Field(  # noqa: N815
-        "LowerPriority", description="Gangs of the same queue."
+        "LowerPriority",
+        description="Which gangs of the same queue may be preempted. Default: LowerPriority.",
     )
     reclaim: Literal["Never", "LowerPriority", "Any"] = Field(
-        "Any", description="Gangs that run on guarantees of this queue, lent to theirs."
+        "Any",
+        description="Which gangs that use quota borrowed from this queue may be preempted. "
+        "Default: Any.",
     )
     fairShare: bool = Field(  # noqa: N815
         default=False,
-        description="Gangs on loans, of queues whose share stays above this queue's.",
+        description="Whether gangs with borrowed quota may be preempted if the share of their "
+        "queue stays above the share of this queue. Default: false.",
     )
     delaySeconds: float = Field(  # noqa: N815
-        0, ge=0, le=604_800, description="How long a gang waits before it stops others."
+        0, ge=0, le=604_800, description="Seconds that a gang waits before it preempts. Default: 0."
     )
 
 
@@ -76,68 +91,93 @@ class NamespaceSelector(ApiModel):
 class QueueSpec(ApiModel):
     """A queue: a guarantee, limits, and rules. Everything has a default."""
 
-    parent: str = Field("", max_length=253, description="The queue above; default: none.")
+    parent: str = Field("", max_length=253, description="Name of the parent queue. Default: none.")
     quotas: list[QuotaSpec] = Field(
         default_factory=list,
         max_length=64,
-        description="By resource, and for GPUs by kind; a resource without one is not limited.",
+        description="Quotas by resource, and by GPU type for GPUs. A resource without a quota is "
+        "not limited.",
     )
-    weight: float = Field(1.0, gt=0, le=1e6, description="Its part among its siblings.")
+    weight: float = Field(
+        1.0,
+        gt=0,
+        le=1e6,
+        description="Weight of the queue among its siblings, for fair sharing. Default: 1.",
+    )
     priority: int = Field(
-        0, ge=-1_000_000, le=1_000_000, description="Before siblings of lower priority."
+        0,
+        ge=-1_000_000,
+        le=1_000_000,
+        description="Priority of the queue: its gangs are planned before those of siblings with a "
+        "lower value. Default: 0.",
     )
     maxRuntimeSeconds: float | None = Field(  # noqa: N815
-        None, gt=0, description="Gangs are stopped for good after so long."
+        None,
+        gt=0,
+        description="Seconds after which a gang is stopped and not started again. Default: no "
+        "limit.",
     )
     minRuntimeSeconds: float = Field(  # noqa: N815
-        0, ge=0, description="Gangs are not stopped for others before."
+        0, ge=0, description="Seconds that a gang runs before it may be preempted. Default: 0."
     )
     defaultRuntimeSeconds: float | None = Field(  # noqa: N815
-        None, gt=0, description="Expected of gangs of which nothing better is known."
+        None,
+        gt=0,
+        description="Expected run time in seconds of gangs without a declared or learned run time.",
     )
     defaultPriorityClassName: str = Field(  # noqa: N815
-        "", max_length=253, description="PriorityClass of gangs that have none."
+        "",
+        max_length=253,
+        description="PriorityClass of gangs without one.",
     )
     maxPriorityClassName: str = Field(  # noqa: N815
         "",
         max_length=253,
-        description="Gangs of the queue, and of those below it, may have this PriorityClass or a "
-        "lower one; default: any that is not system-*, and in kube-system these too.",
+        description="Highest PriorityClass that gangs of the queue and its subqueues may have. "
+        "Default: any but system-*, which are allowed in kube-system alone.",
     )
     namespaces: list[str] = Field(
-        default_factory=list, max_length=1000, description="May use it; default: all."
+        default_factory=list,
+        max_length=1000,
+        description="Namespaces that may use the queue. Default: all.",
     )
     namespaceSelector: NamespaceSelector | None = Field(  # noqa: N815
-        None, description="Namespaces with these labels may use it too."
+        None, description="Namespaces with these labels may use the queue too."
     )
     userLimits: dict[str, Quantity] = Field(  # noqa: N815
         default_factory=dict,
         max_length=16,
-        description="What one user may hold at a time, by resource.",
+        description="Most that one user may use at a time, by resource.",
     )
     budgets: list[GpuHours] = Field(default_factory=list, max_length=8)
     order: str = Field(
-        "", max_length=63, description="Order policy inside the queue; default: the cluster's."
+        "",
+        max_length=63,
+        description="Policy that orders the gangs of the queue. Default: that of the cluster.",
     )
     strict: bool = Field(
-        default=False, description="Nobody passes a gang of this queue that cannot start."
+        default=False,
+        description="Strict FIFO: no later gang of this queue starts while an earlier gang is "
+        "pending. Default: false.",
     )
     preemption: PreemptionSpec = Field(default_factory=PreemptionSpec)
     stop: Literal["None", "Hold", "HoldAndDrain"] = Field(
-        "None", description="Hold: nobody starts. HoldAndDrain: those who run are stopped too."
+        "None",
+        description="Hold: no gang starts. HoldAndDrain: running gangs are evicted too. Default: "
+        "None.",
     )
     exclusive: str = Field(
         "",
         max_length=316,
-        description="Coarsest level of a Topology (name or node label, host for single nodes) "
-        "whose domains gangs of the queue, and of those below it, may have for themselves by "
-        "topology.exclusive; default: none. What they leave free there nobody else can use, and "
-        "no quota counts it.",
+        description="Coarsest level of a Topology whose domains gangs of the queue and its "
+        "subqueues may reserve for themselves by topology.exclusive: a name, a node "
+        "label, or host for single nodes. No other gang can use the free capacity of "
+        "such a domain, and no quota counts it. Default: none.",
     )
     nonPreemptibleMayBorrow: bool = Field(  # noqa: N815
         default=False,
-        description="Gangs of the queue, and of those below it, that may not be stopped "
-        "(preemptible: false) may borrow as others do; default: they get what is guaranteed.",
+        description="Whether gangs of the queue and its subqueues with preemptible: false may "
+        "borrow quota. Default: false, they start within nominal quota alone.",
     )
 
     @field_validator("quotas")
@@ -153,7 +193,7 @@ class QueueSpec(ApiModel):
 
 
 class QuotaStatus(ApiModel):
-    """How one quota is used."""
+    """Usage of one quota."""
 
     resource: str
     gpuKind: str = ""  # noqa: N815
@@ -163,7 +203,7 @@ class QuotaStatus(ApiModel):
 
 
 class HeadStatus(ApiModel):
-    """The gang that is next. Its name is left out unless everybody may read it."""
+    """The next gang of the queue, without its name unless every user may read it."""
 
     gang: str = ""
     reason: str = ""
@@ -172,7 +212,7 @@ class HeadStatus(ApiModel):
 
 
 class SpentStatus(ApiModel):
-    """GPU time of the queue, or of one user, as the scheduler takes it over after a restart."""
+    """GPU time of the queue, or of one user, from which the scheduler continues after a restart."""
 
     user: str = ""
     decayedGpuSeconds: float = 0.0  # noqa: N815
@@ -182,12 +222,16 @@ class SpentStatus(ApiModel):
 
 
 class QueueStatus(ApiModel):
-    """How a queue stands; written by gangsched alone."""
+    """State of a queue, written by gangsched alone."""
 
-    message: str = Field("", description="In one sentence.")
-    pending: int = Field(0, description="Gangs that wait in it and below it.")
-    admitted: int = Field(0, description="Gangs that have their room.")
-    share: float = Field(0.0, description="Dominant share of the cluster over its weight.")
+    message: str = Field("", description="State of the queue, in one sentence.")
+    pending: int = Field(0, description="Pending gangs of the queue and its subqueues.")
+    admitted: int = Field(
+        0, description="Gangs of the queue and its subqueues that are reserved or run."
+    )
+    share: float = Field(
+        0.0, description="Dominant share of the cluster, divided by the weight of the queue."
+    )
     quotas: list[QuotaStatus] = Field(default_factory=list)
     head: HeadStatus | None = None
     asOf: str | None = Field(None, json_schema_extra={"format": "date-time"})  # noqa: N815
@@ -199,30 +243,44 @@ class QueueStatus(ApiModel):
 
 
 class ReservationSpec(ApiModel):
-    """Room booked in advance: for some queues or namespaces, or for maintenance."""
+    """Nodes reserved in advance, for some queues or namespaces, or for maintenance."""
 
     start: str = Field(json_schema_extra={"format": "date-time"})
     durationSeconds: float = Field(gt=0, le=31_536_000)  # noqa: N815
     everySeconds: float | None = Field(  # noqa: N815
-        None, gt=0, description="Recurs so often; at least its duration."
+        None,
+        gt=0,
+        description="Seconds between two starts; at least durationSeconds. Default: it does not "
+        "recur.",
     )
     until: str | None = Field(
-        None, description="No occurrence begins after.", json_schema_extra={"format": "date-time"}
+        None,
+        description="No occurrence starts after this time. Default: no end.",
+        json_schema_extra={"format": "date-time"},
     )
     nodes: list[Annotated[str, Field(min_length=1, max_length=253)]] = Field(
-        default_factory=list, max_length=5000, description="These nodes."
+        default_factory=list, max_length=5000, description="Names of the nodes to reserve."
     )
-    count: int | None = Field(None, ge=1, le=100_000, description="Or so many of them.")
+    count: int | None = Field(
+        None, ge=1, le=100_000, description="Number of nodes to reserve, instead of their names."
+    )
     nodeSelector: dict[str, str] = Field(  # noqa: N815
-        default_factory=dict, max_length=16, description="Among nodes with these labels."
+        default_factory=dict,
+        max_length=16,
+        description="Labels of the nodes that count chooses from. Default: all nodes.",
     )
     queues: list[str] = Field(default_factory=list, max_length=1000)
     namespaces: list[str] = Field(
         default_factory=list,
         max_length=1000,
-        description="Who may use the nodes meanwhile; with neither, nobody: maintenance.",
+        description="Namespaces that may use the nodes meanwhile. Without queues and namespaces no "
+        "gang may: maintenance.",
     )
-    evict: bool = Field(default=False, description="Stop whoever still runs there when it begins.")
+    evict: bool = Field(
+        default=False,
+        description="Whether gangs that run on the nodes are evicted when the reservation starts. "
+        "Default: false.",
+    )
 
     @model_validator(mode="after")
     def _possible(self) -> "ReservationSpec":
@@ -237,7 +295,7 @@ class ReservationSpec(ApiModel):
 
 
 class ReservationStatus(ApiModel):
-    """What became of it; written by gangsched alone."""
+    """State of a reservation, written by gangsched alone."""
 
     phase: str = Field("", description="Scheduled, Active, Over or Invalid.")
     message: str = ""

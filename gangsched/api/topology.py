@@ -1,4 +1,4 @@
-"""The Topology of gangsched.io/v1beta1, and what gangs ask of it."""
+"""The Topology of gangsched.io/v1beta1, and the topology constraints of gangs."""
 
 import re
 from typing import Literal
@@ -25,7 +25,8 @@ class LevelSpec(ApiModel):
     name: str = Field(
         "",
         max_length=63,
-        description="Short name users may write instead of the label; default: its last part.",
+        description="Short name of the level, instead of the label. Default: the last part of the "
+        "label.",
     )
     fabric: FabricName | None = Field(
         None, description="What connects the nodes inside one domain of this level."
@@ -37,7 +38,7 @@ class LevelSpec(ApiModel):
 
 
 class TopologySpec(ApiModel):
-    """Levels from the coarsest to the finest; the host follows by itself."""
+    """Levels from the coarsest to the finest; the host is always the last level."""
 
     levels: list[LevelSpec] = Field(
         min_length=1,
@@ -68,28 +69,30 @@ class TopologySpec(ApiModel):
 
 
 class Misplaced(ApiModel):
-    """A node whose place is not known."""
+    """A node without a valid domain at some level."""
 
     node: str
     problem: str
 
 
 class LevelStatus(ApiModel):
-    """How many domains a level has."""
+    """Number of domains of a level."""
 
     name: str
     domains: int
 
 
 class TopologyStatus(ApiModel):
-    """What the nodes' labels make of the topology; written by gangsched alone."""
+    """State of the topology by the labels of the nodes, written by gangsched alone."""
 
-    nodes: int = Field(0, description="Nodes whose place is known at every level.")
-    misplacedCount: int = Field(0, description="Nodes whose place is not.")  # noqa: N815
+    nodes: int = Field(0, description="Nodes with a valid domain at every level.")
+    misplacedCount: int = Field(0, description="Nodes without a valid domain at some level.")  # noqa: N815
     message: str = ""
     levels: list[LevelStatus] = Field(default_factory=list)
     misplaced: list[Misplaced] = Field(
-        default_factory=list, max_length=20, description="The first of them, with the reason."
+        default_factory=list,
+        max_length=20,
+        description="The first 20 misplaced nodes, with the reason.",
     )
     conditions: list[Condition] = Field(
         default_factory=list,
@@ -115,35 +118,40 @@ class SpreadSpec(ApiModel):
 
 
 class NearSpec(ApiModel):
-    """How near pods must and should be; levels by name or node label."""
+    """How near pods must or should be to each other; levels by name or node label."""
 
     required: str | None = Field(
-        None, max_length=316, description="All pods in one domain of this level, or none starts."
+        None,
+        max_length=316,
+        description="Level in one domain of which all pods must be, or the gang does not start.",
     )
     preferred: str | None = Field(
-        None, max_length=316, description="As few domains of this level as possible."
+        None, max_length=316, description="Level of which the pods use as few domains as possible."
     )
     slices: list[SliceSpec] = Field(
         default_factory=list,
         max_length=4,
-        description="From the coarsest to the finest level; each size divides the one before.",
+        description="Slices from the coarsest to the finest level; each size divides the size "
+        "before.",
     )
 
 
 class TopologyRequest(NearSpec):
-    """What the gang as a whole asks of the topology."""
+    """Topology constraints of the gang as a whole."""
 
-    name: str = Field("", max_length=253, description="Which Topology; default: the default one.")
+    name: str = Field(
+        "", max_length=253, description="Name of the Topology. Default: the default Topology."
+    )
     requiredFabric: FabricName | None = Field(  # noqa: N815
-        None, description="All pods inside one domain that this fabric connects."
+        None, description="Fabric that must connect all pods, inside one domain."
     )
     preferredFabric: FabricName | None = None  # noqa: N815
     spread: list[SpreadSpec] = Field(default_factory=list, max_length=8)
     exclusive: str | None = Field(
         None,
         max_length=316,
-        description="Domains of this level are not shared with other gangs; the Queue has to allow "
-        "it (spec.exclusive).",
+        description="Level of which the gang shares no domain with other gangs. The Queue has to "
+        "allow it (spec.exclusive).",
     )
 
     @model_validator(mode="after")
