@@ -17,4 +17,6 @@ class Condition(ApiModel):
     reason: str
     message: str = ""
     lastTransitionTime: str = Field(json_schema_extra={"format": "date-time"})  # noqa: N815
-    observedGeneration: int = 0  # noqa: N815
+    observedGeneration: int | None = Field(  # noqa: N815
+        None, description="Not written: kubectl ignores a condition of an earlier generation."
+    )

@@ -109,6 +109,8 @@ def test_wrong_queues(cluster, namespace, queue):
     )
     assert warnings(cluster, below) == ["LargerThanParent"]
     cluster.wait(lambda: quota(cluster, above).get("nominal") == "4", "the nominal quota above")
+    cluster.kubectl("wait", "--for=condition=Ready", f"queue/{above}", "--timeout=30s")
+    cluster.kubectl("wait", "--for=condition=Ready=false", f"queue/{one}", "--timeout=30s")
     cluster.wait(
         lambda: "did you mean nvidia.com/gpu?" in status(cluster, misspelt).get("message", ""),
         "a resource that no node has",

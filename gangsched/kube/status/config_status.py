@@ -17,6 +17,11 @@ _WARNED = 16
 """Events of one object while one process leads."""
 
 
+_OBSERVED = "observedGeneration"
+"""Earlier versions stored 0 here by a default of the schema: `kubectl wait` passes by such a
+condition. Its object is written again, once, without the field."""
+
+
 class Condition(NamedTuple):
     """What a condition says, but for when it came to say so."""
 
@@ -94,6 +99,7 @@ class ConfigStatusWriter:
             wanted["message"] = self.problems[name]
         if conditions:
             wanted["conditions"] = [_condition(one, said) for one in conditions]
+        anyway |= any(_OBSERVED in condition for condition in _conditions(said))
         if not anyway and name in self._said and (said == wanted or same(said, wanted)):
             self._said[name] = wanted
             return True

@@ -60,6 +60,36 @@ async def test_the_next_process_keeps_the_moment(world):
     assert (api.writes, api.since()) == (2, "noon")
 
 
+async def test_a_condition_with_the_generation_of_before_is_written_again_once(world):
+    api, queues, _ = world
+    await queues.write("q", {}, GOOD)
+    (condition,) = api.status["conditions"]
+    stored = {**api.status, "conditions": [condition | {"observedGeneration": 0}]}
+    successor = ConfigStatusWriter(api, "Queue", "queues")
+    successor.track("q", "uid", None)
+    successor.restore("q", stored)
+    for _ in range(3):
+        await successor.write("q", {}, GOOD)
+    assert api.writes == 2
+    (now,) = api.status["conditions"]
+    assert "observedGeneration" not in now
+    assert now["lastTransitionTime"] == condition["lastTransitionTime"]
+
+
+async def test_a_valid_object_has_its_condition_written_once(world):
+    api, queues, _ = world
+    for _ in range(3):
+        queues.track("q", "uid", None)  # a change of its spec that is valid too
+        await queues.write("q", {}, GOOD)
+    assert api.writes == 1
+    (condition,) = api.status["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == (
+        "Ready",
+        "True",
+        GOOD.reason,
+    )
+
+
 async def test_what_is_beside_is_written_only_with_a_reason(world):
     api, queues, _ = world
     await queues.write("q", {}, beside=lambda: {"asOf": "noon"})
