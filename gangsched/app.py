@@ -50,7 +50,7 @@ async def run(
 ) -> None:
     """Run the scheduler, and the job controllers beside it, until SIGTERM or SIGINT."""
     metrics = Metrics()
-    stop = _told_to_stop()
+    stop = _stop_on_signals()
     async with AsyncExitStack() as stack:
         client = await stack.enter_async_context(KubeClient(access))
         # Connections of its own, which no fence holds up.
@@ -85,12 +85,12 @@ async def run(
                     await _operators(access, client, config, metrics)
                 except ConfigError:
                     raise
-                except Exception:  # gangs of others are scheduled whatever the job controllers meet
-                    log.exception("the job controllers ended; they begin anew")
+                except Exception:  # a failure of the job controllers must not stop scheduling
+                    log.exception("the job controllers failed and are restarted")
                     metrics.failures.labels("job controllers").inc()
                     await asyncio.sleep(_AGAIN_S)
                 else:
-                    stop.set()  # they take the signals to themselves, and end in order
+                    stop.set()  # they handle the signals and end in order
                     return
 
         tasks = [
@@ -146,8 +146,8 @@ async def _no_operators(client: KubeClient, scheduler: Scheduler, config: Schedu
     await store_no_kinds(client, ConfigMapEntry(client, config.history_config_map, KEY))
 
 
-def _told_to_stop() -> asyncio.Event:
-    """Return what is set by SIGTERM and SIGINT."""
+def _stop_on_signals() -> asyncio.Event:
+    """Return an event that SIGTERM and SIGINT set."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -155,7 +155,7 @@ def _told_to_stop() -> asyncio.Event:
 
 
 def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
-    """Return whether we may act: as a candidate, or alone."""
+    """Return the leadership of this process: as a candidate, or always."""
     if not config.leader_elect:
         return Leadership(None)
     timing = Timing(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)

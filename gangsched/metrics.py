@@ -141,6 +141,12 @@ class Metrics:
             "Members with an assigned node that are not bound yet.",
             registry=reg,
         )
+        self._of_kubernetes()
+        self._of_failures()
+        self._of_queues()
+
+    def _of_kubernetes(self) -> None:
+        reg = self.registry
         self.evictions = Counter(
             "gangsched_evictions_total",
             "Pods deleted because their gang was preempted or torn down.",
@@ -161,8 +167,6 @@ class Metrics:
         self.api_writes = Gauge(
             "gangsched_api_writes", "Writes sent to the Kubernetes API.", registry=reg
         )
-        self._of_failures()
-        self._of_queues()
 
     def _of_failures(self) -> None:
         reg = self.registry

@@ -50,7 +50,7 @@ class Dispatcher:
                 shown = self.redaction.redact(order.reason, order.gang)
                 pods.start(pods.evict(replace(order, reason=shown)))
             case o.RepartitionGpus():
-                log.info("cutting GPUs of %s for %s", order.node, order.gang)
+                log.info("repartitioning GPUs of %s for %s", order.node, order.gang)
                 pods.start(self.mig.cut(order))
             case o.Preempt() | o.Drain():
                 self._preempted(order)
@@ -60,7 +60,7 @@ class Dispatcher:
             case o.Reserve() | o.Release():
                 gang = self.engine.view.gangs.get(order.gang)
                 if gang is None or gang.spec is None or gang.spec.planned_before_creation:
-                    self.status.apply(order)  # others have pods: nobody waits for their places
+                    self.status.apply(order)  # pods of other gangs exist already
 
     def _count(self, report: o.Report) -> None:
         level = logging.INFO if self.started() else logging.DEBUG
@@ -90,4 +90,4 @@ class Dispatcher:
         self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
         if isinstance(order, o.Preempt) and order.is_mutual:
             self.metrics.preemption_loops.inc()
-            log.error("%s and %s stop each other in turn", order.gang, order.by)
+            log.error("preemption loop: %s and %s preempt each other in turn", order.gang, order.by)

@@ -1,4 +1,4 @@
-"""MIG on real nodes: reading their layouts, and having NVIDIA's mig-manager cut them anew.
+"""MIG on real nodes: reading their layouts, and having NVIDIA's mig-manager repartition them.
 
 The mig-manager watches the node label nvidia.com/mig.config. It names an entry of a ConfigMap in
 mig-parted's format; we write the entry, then the label, and wait for the new allocatable.

@@ -1,7 +1,7 @@
-"""Orders that touch pods: bind, ungate, evict. Each is pursued until the world answered for sure.
+"""Orders about pods: bind, ungate, evict. Each is repeated until the API server answers for sure.
 
-`PodBinder` is what a way of binding has to offer. `DirectBinder` is the simple one: no other
-scheduler judges the pods, so a member is at the barrier as soon as it is ungated.
+`PodBinder` is the interface of a way of binding. With `DirectBinder` no other scheduler checks the
+pods, so a member is at the barrier as soon as it is ungated.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ _RIGHTS_S = 10.0
 
 
 class PodBinder(Protocol):
-    """One way from a reservation to bound pods. Answers come back as facts."""
+    """A way from a reservation to bound pods. Answers come back as facts."""
 
     beyond_is_judged: bool
-    """True when somebody checks what the planner does not model."""
+    """Whether another scheduler checks constraints that the planner does not model."""
 
     def prepare(self, order: o.Prepare) -> None:
         """Bring the pod to the barrier."""
@@ -58,14 +58,14 @@ class PodBinder(Protocol):
         """Send the pod back from the barrier."""
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Remember that whoever judges pods put this one aside, by our word."""
+        """Remember that kube-scheduler put this pod aside because of our answer."""
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
 
 
 class PodClient:
-    """Calls about single pods, bounded in number and never given up half-way."""
+    """Calls about single pods, limited in number and repeated until they are answered."""
 
     def __init__(
         self, client: KubeClient, observe: Observe, metrics: Metrics, in_flight: int
@@ -109,10 +109,10 @@ class PodClient:
         try:
             await work
         except KubeError:
-            log.exception("an order failed for good")
+            log.exception("an order failed and is not repeated")
 
     async def bind(self, order: o.Bind) -> bool:
-        """Bind a pod; tell the outcome as a fact and return whether it is bound."""
+        """Bind a pod; report the outcome as a fact, and return whether the pod is bound."""
         body = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -150,7 +150,7 @@ class PodClient:
             return True
 
     async def _resolve(self, order: o.Bind, message: str) -> bool:
-        """A conflict means bound already (perhaps by our own lost call), or being deleted."""
+        """Return whether a pod is bound after a conflict, perhaps by a lost call of ours."""
         pod = await self._look(order.name, order.uid)
         if pod is not None and pod.spec.node_name == order.node:
             self._metrics.binds.labels("bound").inc()
@@ -187,7 +187,7 @@ class PodClient:
                 pod = await self._look(order.name, order.uid)
                 if pod is not None and any(g.name == names.GATE for g in pod.spec.scheduling_gates):
                     raise
-                return pod is not None  # somebody removed it, or a call of ours that seemed lost
+                return pod is not None  # removed by a user, or by a call of ours that seemed lost
             except NotFound:
                 return False
             except (Conflict, Unavailable, Throttled):
@@ -196,9 +196,9 @@ class PodClient:
             return True
 
     async def trigger_requeue(self, order: o.Prepare) -> None:
-        """Change the pod, which makes kube-scheduler look at it again.
+        """Change the pod, so that kube-scheduler queues it again.
 
-        The moment is written: the same words twice would change nothing (chaos seed 189).
+        The time is written: an equal annotation would change nothing (chaos seed 189).
         """
         while True:
             woken = {names.WOKEN_ANNOTATION: rfc3339_micro()}
@@ -213,9 +213,9 @@ class PodClient:
             return
 
     async def evict(self, order: o.Evict) -> None:
-        """Delete a pod of a broken gang, this very pod and no successor.
+        """Delete a pod by its uid, and no successor of its name.
 
-        Its Job, where it has one, takes it for neither done nor failed.
+        Its Job, if it has one, counts the pod neither as succeeded nor as failed.
         """
         body = {
             "apiVersion": "v1",
@@ -234,14 +234,14 @@ class PodClient:
             except (Unavailable, Throttled):
                 await asyncio.sleep(_RETRY_S)
                 continue
-            except Forbidden as error:  # its gang stays stopped, and its room taken, until it goes
+            except Forbidden as error:  # its node stays charged until the pod is gone
                 log.warning("pod %s: %s", order.name, error)
                 await asyncio.sleep(_RIGHTS_S)
                 continue
             return
 
     async def _mark(self, order: o.Evict) -> None:
-        """Say on the pod why it goes, as kube-scheduler does; whoever restarts it can tell."""
+        """Write on the pod why it is evicted, as kube-scheduler does, for its controller."""
         condition = {
             "type": "DisruptionTarget",
             "status": "True",
@@ -297,19 +297,19 @@ class ReadOnlyBinder:
 
 
 class BarrierCheck(Protocol):
-    """Whoever has to see to something before a gang passes the barrier."""
+    """A check that has to end before a gang passes the barrier."""
 
     def hold(self, order: o.Prepare) -> bool:
-        """Take a member over, to be told of later; False where there is nothing to see to."""
+        """Hold a member until its check ends. Return False if there is nothing to check."""
 
     def on_arrival(self, gang: GangId) -> None:
-        """Take note that members of a gang came to the barrier."""
+        """Note that members of a gang are at the barrier."""
 
     def release(self, uid: PodUid) -> None:
-        """Take note that a member was sent back, or is gone."""
+        """Note that a member was sent back, or is gone."""
 
     def on_bind_refused(self, uid: PodUid) -> None:
-        """Take note that a member could not be bound."""
+        """Note that a member could not be bound."""
 
 
 class DirectBinder:
@@ -322,7 +322,7 @@ class DirectBinder:
         self._check = judge
 
     def prepare(self, order: o.Prepare) -> None:
-        """Ungate the pod if needed; its volumes may have to be bound first."""
+        """Ungate the pod if needed; its volumes may have to be bound before."""
         if order.gated:
             self._pods.start(self._ungate(order))
         else:
@@ -347,14 +347,14 @@ class DirectBinder:
             self._check.on_bind_refused(order.uid)
 
     def refuse(self, order: o.RejectPod) -> None:
-        """Nobody waits for an answer here, but what was seen to meanwhile."""
+        """Drop the check of the pod; no call waits for an answer."""
         self.forget(order.uid)
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Nobody puts pods aside here."""
+        """Do nothing: no other scheduler puts pods aside."""
 
     def forget(self, uid: PodUid) -> None:
-        """Drop what is seen to for a pod that is gone."""
+        """Drop the check of a pod that is gone."""
         if self._check is not None:
             self._check.release(uid)
 

@@ -26,7 +26,7 @@ from gangsched.kube.client.client import KubeClient
 
 @dataclass(frozen=True, slots=True)
 class Advisor:
-    """Finds what would help a refused gang; with a `budget`, also whom to move."""
+    """Finds remedies for a refused gang; with a `budget`, also gangs to move."""
 
     policies: Policies
     now_s: float
@@ -36,7 +36,7 @@ class Advisor:
     def advise(
         self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot
     ) -> tuple[Refusal, Defragmentation | None]:
-        """Return the refusal with its remedies, and the moves that make room, where some do."""
+        """Return the refusal with its remedies, and the moves that free capacity, if some do."""
         advised = advise(waiting, snapshot, refusal, self._starts)
         if self.budget is None or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
             return advised, None
@@ -58,7 +58,7 @@ class Advisor:
 
 
 def budget_of(config: SchedulerConfig) -> Budget | None:
-    """Return what moving others may cost; None where it is not thought of."""
+    """Return what moving gangs may cost, or None if moves are off."""
     if config.defragment == "off":
         return None
     return Budget(config.defragment_gpu_s, config.defragment_gangs)
@@ -78,7 +78,7 @@ class LiveAdvisor:
         self._looks = 0
 
     async def refresh(self, engine: SchedulingEngine, now_s: float) -> None:
-        """Take a view to advise on."""
+        """Take the snapshot to advise on."""
         if self._mode != "off":
             self._protected = await disruption_budgets.protected(
                 self._client, engine.view, self._looks
@@ -88,13 +88,13 @@ class LiveAdvisor:
         self._now_s = now_s
 
     def on(self, waiting: PendingGang) -> Snapshot:
-        """Return the view, to think about one gang on."""
+        """Return the snapshot, to advise one gang on."""
         assert self._snapshot is not None, "refresh comes first"  # noqa: S101
         progress = Progress(waiting.gang.id)
         return replace(self._snapshot, progress=progress)
 
     def advise(self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot) -> Plan:
-        """Return the refusal with remedies, or the placement that moving others makes room for."""
+        """Return the refusal with remedies, or a placement on capacity that moves free."""
         advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
         advised, moves = advisor.advise(waiting, refusal, snapshot)
         if self._mode == "apply" and moves is not None and moves.placement is not None:

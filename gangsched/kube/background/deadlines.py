@@ -23,10 +23,10 @@ Found = TypeVar("Found")
 
 _LOOKS = 20
 """How often a computation is looked at until its deadline. Looks are counted, not seconds: a
-process that was stopped for a while, or a busy loop, makes nobody late."""
+process that was stopped for a while, or a busy loop, makes no computation late."""
 
 _SLOW_LOOKS = 2
-"""After so many looks it is told that work is slow: it may end the process otherwise, by memory."""
+"""After so many looks work counts as slow: it may end the process by its memory."""
 
 Slow = Callable[[GangId | None], None]
 
@@ -36,7 +36,7 @@ def _nobody_cares(_: GangId | None) -> None:
 
 
 class LateError(Exception):
-    """A computation passed its deadline, and stopped when it was told to, at `gang`."""
+    """A computation passed its deadline and stopped on request, at `gang`."""
 
     def __init__(self, what: str, gang: GangId | None, deadline_s: float) -> None:
         self.gang, self.problem = gang, f"{what} took longer than {deadline_s:g} s"
@@ -44,7 +44,7 @@ class LateError(Exception):
 
 
 class LostThreadError(EngineError):
-    """A computation did not stop when it was told to: the process must end to be rid of it."""
+    """A computation did not stop on request: only the end of the process stops it."""
 
     def __init__(self, what: str, gang: GangId | None, waited_s: float) -> None:
         self.gang, self.problem = gang, f"{what} did not end within {waited_s:g} s"
@@ -63,9 +63,9 @@ class Deadline:
     async def run(
         self, work: Callable[[], Found], progress: Progress, slow: Slow = _nobody_cares
     ) -> Found:
-        """Do work that tells its progress, and return what came of it.
+        """Do work that reports its progress, and return its result.
 
-        Long before the deadline `slow` is told which gang it is at, for each that takes long.
+        Long before the deadline `slow` is called with the present gang, for each that takes long.
 
         Raises:
             LateError: it took too long, and stopped.
@@ -84,7 +84,7 @@ class Deadline:
         except StoppedError as error:
             raise LateError(self.what, error.gang, self.deadline_s) from error
         finally:
-            if not done.done():  # nobody waits for it any more
+            if not done.done():  # the caller was cancelled
                 progress.stopped = True
                 done.cancel()
 
@@ -123,7 +123,7 @@ def _in_thread(work: Callable[[], Found], name: str) -> "asyncio.Future[Found]":
     def begin() -> None:
         try:
             found = work()
-        except BaseException as error:  # noqa: BLE001 -- whoever waits for it is told
+        except BaseException as error:  # noqa: BLE001 -- the waiting caller gets it
             answer: tuple[Callable[..., None], object] = done.set_exception, error
         else:
             answer = done.set_result, found

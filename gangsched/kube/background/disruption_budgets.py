@@ -160,7 +160,7 @@ async def _pods_of(namespace: str, client: KubeClient) -> list[_Pod]:
 
 
 def _selects(selector: _Selector | None, labels: dict[str, str]) -> bool:
-    """Tell whether a LabelSelector selects what has these labels; none at all selects nothing."""
+    """Return whether a LabelSelector selects what has these labels; none at all selects nothing."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):

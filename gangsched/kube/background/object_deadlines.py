@@ -1,4 +1,4 @@
-"""Keeping what one object does from the others: deadlines for thinking, and objects set aside."""
+"""Deadlines for computations, and the quarantine of gangs that exceed them."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ObjectDeadlines:
-    """Takes snapshots, and has work done on them in time."""
+    """Takes snapshots, and has work on them done within its deadline."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ObjectDeadlines:
         now_s: Callable[[], float],
         start: Callable[[Awaitable[None]], object] | None,
     ) -> None:
-        """Save the quarantine by work that `start` begins; without it, it is not saved."""
+        """Save the quarantine as a task that `start` starts; without `start` it is not saved."""
         self._engine, self._quarantine, self._metrics = engine, quarantine, metrics
         self._observe, self._now_s, self._start = observe, now_s, start
 
@@ -43,18 +43,18 @@ class ObjectDeadlines:
         return self._engine.view.snapshot_all(self._now_s())
 
     def apply_quarantine(self) -> None:
-        """Tell the engine which of the waiting gangs are set aside."""
+        """Observe a PlanFailed for each pending gang in quarantine."""
         for failed in self._quarantine.caught(self._engine.view, self._now_s()):
             self._observe(failed)
 
     async def run_in_time(
         self, deadline: Deadline, work: Callable[[], Found], snapshot: Snapshot
     ) -> Found:
-        """Return what comes of work on a snapshot, in its time.
+        """Return the result of work on a snapshot, within its deadline.
 
         Raises:
-            LateError: it took too long.
-            LostThreadError: it cannot be stopped either; the gang it is at is set aside.
+            LateError: the work took too long.
+            LostThreadError: the work cannot be stopped either; its present gang is quarantined.
 
         """
         late = self._metrics.late.labels(deadline.what)
@@ -87,20 +87,20 @@ class ObjectDeadlines:
             self._start(self._quarantine.save())
 
     def quarantine_slow(self, error: LateError, snapshot: Snapshot) -> None:
-        """Set aside the gang that planning took too long for."""
+        """Quarantine the gang that planning took too long for."""
         self._set_aside(error.gang, snapshot, error.problem, SLOW_S)
         self._save()
 
     def _set_aside(
         self, gang_id: GangId | None, snapshot: Snapshot, problem: str, for_s: float
     ) -> None:
-        """Set aside what a gang asks for, as a snapshot shows it."""
+        """Quarantine the request of a gang, as a snapshot shows it."""
         waiting = _asked(gang_id, snapshot)
         if waiting is not None:
             self._quarantine.add_gang(waiting, problem, for_s, self._now_s())
 
 
 def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
-    """Return a gang as a snapshot shows it, None where it does not wait there."""
+    """Return a gang as a snapshot shows it, or None if it is not pending there."""
     alike = (one for line in snapshot.equivalence_classes for one in line.gangs)
     return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)

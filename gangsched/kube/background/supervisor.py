@@ -1,4 +1,4 @@
-"""Work beside scheduling: advice, predictions, statuses. Whatever is wrong with it, gangs start."""
+"""Background tasks: advice, forecasts, statuses. If one fails, gangs start all the same."""
 
 import asyncio
 import logging
@@ -41,29 +41,29 @@ log = logging.getLogger(__name__)
 Work = Callable[[], Awaitable[None]]
 
 _ADVISED_AT_ONCE = 8
-"""Refused gangs thought about in one go; each costs some tens of plans."""
+"""Refused gangs advised in one go; each costs some tens of plans."""
 
 _AGAIN_S = 5.0
 _BUDGETS_S = 10.0
 _BUDGETS_NAMED = 10
 _LOOK_S = 0.1
 _KNOWN_S = 30.0
-"""The first plan and the first forecast may fail: whoever waits for them does not wait longer."""
+"""The first plan and the first forecast may fail: queue statuses do not wait longer for them."""
 
 
 class PlanSink(Protocol):
-    """Takes what background tasks find out."""
+    """Takes the results of background tasks."""
 
     def observe(self, fact: f.Fact) -> None:
         """Give one fact to the engine and carry out what follows."""
 
     def accept(self, plan: Plan) -> None:
-        """Carry out what was planned."""
+        """Carry out a plan."""
 
 
 @dataclass(frozen=True, slots=True)
 class StatusWriters:
-    """Writers of status, each of which goes on while this process leads."""
+    """The writers of statuses, which run while this process leads."""
 
     gangs: PodGroupStatusWriter
     queues: QueueStatusWriter
@@ -73,7 +73,7 @@ class StatusWriters:
 class BackgroundTasks:
     """Background tasks of one scheduler: advice, forecasts and statuses of its gangs.
 
-    `stored` names further work that goes on while this process leads.
+    `stored` has further tasks by name, which run while this process leads.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class BackgroundTasks:
         """Versions of gangs that advice took too long for."""
 
     def tasks(self) -> Mapping[str, Work]:
-        """Return what goes on while this process leads, by name."""
+        """Return the tasks that run while this process leads, by name."""
         topologies = self._statuses.topologies
         return {
             "advice": self._advice_loop,
@@ -115,10 +115,10 @@ class BackgroundTasks:
         }
 
     async def supervise(self, name: str, work: Work) -> None:
-        """Do work that never ends, and begin it anew some time after it failed.
+        """Run a task that never ends, and restart it 5 s after an error.
 
         Raises:
-            EngineError: what is known of the cluster may be wrong from now on.
+            EngineError: the state of the engine may be wrong from now on.
 
         """
         while True:
@@ -132,7 +132,7 @@ class BackgroundTasks:
             await asyncio.sleep(_AGAIN_S)
 
     async def _queue_status_loop(self) -> None:
-        """Tell who is next in queues once it is known: until then the last leader's words stand."""
+        """Write statuses of queues once their heads are known; the last ones stand until then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_KNOWN_S):
                 await self._predicted.wait()
@@ -143,7 +143,7 @@ class BackgroundTasks:
         await self._statuses.queues.run(self._engine.view, lambda: self.predictions)
 
     async def _forecast_loop(self) -> None:
-        """Predict when waiting gangs start, again and again, within a bounded effort."""
+        """Forecast the starts of pending gangs periodically, within a limited effort."""
         effort = Effort(self._config.forecast_runs, self._config.forecast_cycles)
         while True:
             snapshot = self._thinking.snapshot_all()
@@ -153,7 +153,7 @@ class BackgroundTasks:
                 started_s = time.monotonic()
                 now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)
-                with suppress(LateError):  # then nothing is predicted
+                with suppress(LateError):  # then there is no prediction
                     drawn = await self._thinking.run_in_time(self._predicting, work, snapshot)
                     found = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
@@ -165,9 +165,9 @@ class BackgroundTasks:
     def _stretched(
         self, drawn: Mapping[GangId, Prediction], now_s: float
     ) -> dict[GangId, Prediction]:
-        """Return what is to be told, and have it compared with when gangs do start.
+        """Return the predictions to report, and have them compared with the real starts.
 
-        A gang that started meanwhile gets no expected start: it would never be removed.
+        A gang that started meanwhile gets no prediction: it would never be removed.
         """
         engine = self._engine
         drawn = {
@@ -186,7 +186,7 @@ class BackgroundTasks:
         self._expected.learn(found, self._engine.view.gangs)
 
     async def _advice_loop(self) -> None:
-        """Think about what would help refused gangs, apart from planning."""
+        """Search remedies for refused gangs, apart from planning."""
         advisor = LiveAdvisor(self._client, self._config, self._policies)
         took_s = 0.0
         while True:
@@ -199,11 +199,11 @@ class BackgroundTasks:
             await advisor.refresh(self._engine, self._now_s())
             for waiting, refusal in due:
                 if not await self._advise(advisor, waiting, refusal):
-                    break  # what it looked at may not be whole any more
+                    break  # the snapshot may be damaged
             took_s = time.monotonic() - begun_s
 
     async def _advise(self, advisor: LiveAdvisor, waiting: PendingGang, refusal: Refusal) -> bool:
-        """Think about one gang; return whether that ended in time."""
+        """Advise one gang; return whether that ended in time."""
         started_s = time.monotonic()
         snapshot = advisor.on(waiting)
         work = partial(advisor.advise, waiting, refusal, snapshot)
@@ -219,20 +219,20 @@ class BackgroundTasks:
         return True
 
     async def _budgets_loop(self) -> None:
-        """Read again and again whom disruption budgets protect."""
+        """Read periodically which gangs disruption budgets protect."""
         turn = 0
         while True:
             begun_s = time.monotonic()
             found = await stoppable_protected(self._client, self._engine.view, turn)
             if found != self._engine.view.protected:
                 self._sink.observe(f.BudgetsSeen(tuple(sorted(found))))
-                some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "nobody"
+                some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "no gang"
                 log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)
             turn += 1
             await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
-        """Return how long to rest after work that may wait: it takes the interpreter from others.
+        """Return the seconds to rest after background work, which shares the interpreter.
 
         With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
         """

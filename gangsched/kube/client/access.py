@@ -1,4 +1,4 @@
-"""Which cluster is meant, as whom, and in which namespace: what a kubeconfig says.
+"""Cluster, credentials and namespace, as a kubeconfig says.
 
 Credentials come from the `kubernetes` package, so every kind of kubeconfig and the in-cluster
 account work.
@@ -32,7 +32,7 @@ class Access:
     context: str | None = None
 
     def credentials(self) -> kubernetes_client.Configuration:
-        """Return whom to call and as whom.
+        """Return the server and the credentials.
 
         Raises:
             KubeError: there is no kubeconfig, or it cannot be used.
@@ -98,7 +98,7 @@ class Access:
         )
 
     def _in_cluster(self) -> bool:
-        """Tell whether this is a pod that was given no kubeconfig."""
+        """Return whether this is a pod that was given no kubeconfig."""
         if self.kubeconfig is not None or self.context is not None:
             return False
         given = os.environ.get("KUBECONFIG") or Path(_DEFAULT_FILE).expanduser().exists()

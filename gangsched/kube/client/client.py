@@ -26,7 +26,7 @@ APPLY = "application/apply-patch+yaml"
 _CONNECTIONS = 128
 _TRIES = 6
 UNTIL_ANSWERED = sys.maxsize
-"""Tries of whoever has nothing better to do than to wait for the API server."""
+"""Tries of a caller that can only wait for the API server."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -59,7 +59,7 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self.writes = 0
         self.may_write: Callable[[], bool] = lambda: True
-        """Asked before each write: whoever leads no more must not finish what it began."""
+        """Called before each write: a former leader must not finish what it began."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -85,7 +85,7 @@ class KubeClient:
         return await self.request("POST", path, body=body)
 
     async def patch(self, path: str, body: Any, kind: str = MERGE, **params: str) -> bytes:
-        """PATCH an object, a merge patch unless told otherwise."""
+        """PATCH an object, by default with a merge patch."""
         return await self.request("PATCH", path, body=body, content_type=kind, params=params)
 
     async def delete(self, path: str, body: Mapping[str, Any] | None = None) -> bytes:
@@ -192,7 +192,7 @@ class KubeClient:
         return self._session
 
     def _who(self) -> dict[str, str]:
-        """Return who asks; a pod's token is written anew every hour: it is looked up each time."""
+        """Return the credentials; the token of a pod changes every hour, so read it each time."""
         token = self._settings.get_api_key_with_prefix("authorization")
         return {"Authorization": token} if token else {}
 
@@ -213,7 +213,7 @@ def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
 
 
 def credentials(access: Access | Path | None) -> kubernetes_client.Configuration:
-    """Return whom to call and as whom; of a kubeconfig alone, in its current context.
+    """Return the server and the credentials; of a kubeconfig, those of its current context.
 
     Raises:
         KubeError: there is no kubeconfig, or it cannot be used.

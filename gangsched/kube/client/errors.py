@@ -63,7 +63,7 @@ class NotLeader(KubeError):  # noqa: N818
 
 
 class EngineError(Exception):
-    """The engine failed on a fact: its state is not to be trusted, the process must begin anew."""
+    """The engine failed on a fact: its state may be wrong, so the process must restart."""
 
 
 class LeadershipLostError(Exception):

@@ -1,7 +1,7 @@
 """JSON that is nested too deep to be read.
 
 An API server stores what is nested ten thousand levels deep wherever a kind's schema is open, as
-templates are; decoders give up after some nine hundred. Nobody may end a watch by that.
+templates are; decoders give up after some nine hundred. Such an object must not end a watch.
 """
 
 import re
@@ -37,7 +37,7 @@ def readable(raw: bytes) -> bytes:
     except RecursionError:
         return truncate_depth(raw)
     except msgspec.DecodeError:
-        pass  # whoever reads it says so
+        pass  # the decoder that reads it says so
     return raw
 
 
@@ -58,7 +58,7 @@ def truncate_depth(raw: bytes) -> bytes:
 
 
 def too_deep(value: dict[str, Any] | list[Any]) -> bool:
-    """Tell whether something decoded is nested deeper than DEPTH_MAX."""
+    """Return whether something decoded is nested deeper than DEPTH_MAX."""
     level = [value]
     for _ in range(DEPTH_MAX):
         level = [

@@ -51,7 +51,7 @@ class NamespaceFairQueue(Generic[T]):
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # it was our turn: it is somebody else's
+                    self._wake()  # this waiter was cancelled: wake the next
                 raise
         items = self._lanes.pop(lane)
         item = items.popleft()

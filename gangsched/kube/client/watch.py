@@ -1,7 +1,7 @@
 """List and watch one kind: resume where it broke, list again on 410, back off, never give up.
 
-What arrives is handed on as raw JSON of one object at a time. A malformed object is its
-receiver's to skip; it never stops the watch.
+Each object is handed on as raw JSON. The receiver skips a malformed object; no object stops the
+watch.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ _ONLY_YOUNG = 200_000, 100, 1_000_000
 
 
 class Receiver(Protocol):
-    """Whoever wants to know of one kind."""
+    """Receives the objects of one kind."""
 
     def on_update(self, raw: bytes) -> None:
-        """Take an object that exists now."""
+        """Apply an object that exists now."""
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object no longer exists (raw: its last state, if it is known)."""
+        """Apply that an object no longer exists (raw: its last state, if known)."""
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ class Watch:
                 await asyncio.sleep(min(0.1 * 2 ** min(failures, 10), _BACKOFF_MAX_S))
 
     async def _relist(self) -> str:
-        """List everything, and report what vanished while nobody was looking."""
+        """List all objects, and report those that vanished since the last watch."""
         there: dict[str, None] = {}
         token = ""
         while True:

@@ -1,4 +1,4 @@
-"""The volumes of a pod: what its claims say of nodes, and what nobody here knows about."""
+"""The volumes of a pod: what its claims say of nodes, and what is not known of them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any

@@ -75,7 +75,7 @@ def gang_of(pod: Pod) -> GangId:
 
 
 def _told(pod: Pod) -> tuple[str, str]:
-    """Return whose group a pod names, and its name."""
+    """Return the source and the name of the group that a pod names."""
     metadata = pod.metadata
     labels, annotations = metadata.labels, metadata.annotations
     if name := labels.get(names.COSCHEDULING_LABEL):
@@ -139,7 +139,7 @@ def rank_of(pod: Pod) -> int | None:
 
 
 def _of_jobset(pod: Pod) -> bool:
-    """Tell whether a pod is of a JobSet's gang, not of a group that it names."""
+    """Return whether a pod is of a JobSet's gang, not of a group that it names."""
     labels = pod.metadata.labels
     if f"{_JOBSET}/jobset-name" not in labels or names.POD_GROUP_LABEL in labels:
         return False
@@ -149,7 +149,7 @@ def _of_jobset(pod: Pod) -> bool:
 def implicit_gang(pod: Pod) -> Gang | None:
     """Return the gang that a pod declares by itself; None where an object declares it.
 
-    With a minimum that is no number it is one of any size: its pods are told, and not planned.
+    If the minimum is no number, the pods of the gang report that and are not planned.
     """
     try:
         minimum = minimum_of(pod)

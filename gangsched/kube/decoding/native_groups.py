@@ -20,7 +20,7 @@ from gangsched.kube.decoding.quantities import DecodeError
 Spec = Mapping[str, Any]
 
 VERSIONS = {"v1alpha2": "PodGroupScheduled", "v1beta1": "PodGroupInitiallyScheduled"}
-"""The condition that tells that a group started, by version; no API server serves both."""
+"""The condition of a started group, by version; no API server serves both."""
 
 NEVER = "Never"
 """The preemptionPolicy of groups and pods that others are not stopped for."""

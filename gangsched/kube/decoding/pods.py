@@ -62,7 +62,7 @@ def _requested(container: Container, read: Read) -> dict[str, int]:
 def _held(container: Container, status: PodStatus, read: Read) -> dict[str, int]:
     """Return what a container occupies while it is resized in place: the most it may have.
 
-    Of a growth that its node has no room for, that is what it has already (KEP-1287).
+    If the node lacks capacity for a growth, that is what the pod has already (KEP-1287).
     """
     asked, wanted = _requested(container, read), container.resources.requests
     statuses = (*status.container_statuses, *status.init_container_statuses)
@@ -245,7 +245,7 @@ def pod_fact(
 ) -> f.PodSeen:
     """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
 
-    Whatever is wrong with a pod is told with it: it takes room all the same.
+    A problem of the pod is part of the fact: the pod uses its node all the same.
     """
     metadata, spec = pod.metadata, pod.spec
     key = f"{metadata.namespace}/{metadata.name}"
@@ -309,9 +309,9 @@ def _takes(
 
 
 def _said_by_us(annotations: Mapping[str, str]) -> bool:
-    """Tell whether our binding can have written which GPUs a bound pod shares.
+    """Return whether our binding can have written which GPUs a bound pod shares.
 
-    It names one for each part. Whoever else binds a pod gives it no part of any.
+    It names one for each part. Another binder gives the pod no part of any GPU.
     """
     part, said = None, annotations.get(names.DEVICES_ANNOTATION)
     with suppress(DecodeError):
@@ -320,7 +320,7 @@ def _said_by_us(annotations: Mapping[str, str]) -> bool:
 
 
 def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
-    """Turn a pod that is not understood into its fact: it takes room, and is nobody's member.
+    """Turn a malformed pod into a fact: the pod uses its node, and is no member of a gang.
 
     Raises:
         msgspec.DecodeError: not even that can be read.
@@ -341,7 +341,7 @@ def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
 
 
 def _ready(pod: Pod) -> bool:
-    """Tell whether a pod says that it is ready."""
+    """Return whether a pod says that it is ready."""
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
 
 

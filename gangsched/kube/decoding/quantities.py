@@ -21,7 +21,7 @@ class DecodeError(Exception):
 
 
 class UnknownClassError(DecodeError):
-    """An object names a PriorityClass that is not there, or of which we were not told yet."""
+    """An object names a PriorityClass that does not exist, or was not observed yet."""
 
     def __init__(self, field: str, name: str, classes: Iterable[str]) -> None:
         known = ", ".join(sorted(classes)) or "none"

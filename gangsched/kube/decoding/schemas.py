@@ -207,7 +207,7 @@ class Pod(Struct):
 
 
 class BareMetadata(Struct):
-    """The part of a pod's metadata that nobody but the API server writes."""
+    """The part of a pod's metadata that only the API server writes."""
 
     name: str = ""
     namespace: str = ""
@@ -215,7 +215,7 @@ class BareMetadata(Struct):
 
 
 class BareSpec(Struct):
-    """The part of a PodSpec that tells what the pod takes where."""
+    """The part of a PodSpec that says what the pod uses on which node."""
 
     containers: list[Container] = []
     init_containers: list[Container] = []
@@ -226,7 +226,7 @@ class BareSpec(Struct):
 
 
 class BareStatus(Struct):
-    """The part of a PodStatus that tells whether the pod takes anything still."""
+    """The part of a PodStatus that says whether the pod still uses resources."""
 
     phase: str = ""
 

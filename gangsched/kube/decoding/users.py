@@ -1,4 +1,4 @@
-"""Who asked for an object: what the API server's admission wrote on it, and nobody else's word."""
+"""The user of an object, as the admission of the API server wrote it and no user can change it."""
 
 import asyncio
 import logging
@@ -23,10 +23,10 @@ _TRY_AGAIN_S = 1.0
 
 
 def user_of(annotations: Mapping[str, str], namespace: str) -> str:
-    """Return who asked for an object, or nothing where that is not known.
+    """Return the user who created an object, or the empty string if the user is not known.
 
-    Whoever may make service accounts could be as many users as he likes, and controllers act for
-    others: what accounts ask for in one namespace, one user asks for.
+    A user who may create service accounts could pose as many users, and controllers act for other
+    users. So all accounts of one namespace count as one user.
     """
     user = annotations.get(names.USER_ANNOTATION, "")
     if len(user) > LETTERS_OF_USER.most:
@@ -74,14 +74,14 @@ class _Served(msgspec.Struct):
 
 
 class Users:
-    """Tells whether users are known: without the admission policy anybody writes what he likes."""
+    """Whether users are known: without the admission policy a user could write any name."""
 
     def __init__(self, client: KubeClient) -> None:
         self.known = False
         self._client = client
 
     async def refresh(self) -> None:
-        """Ask the API server whether it notes who asks."""
+        """Ask the API server whether it writes the user at admission."""
         before = self.known
         while True:
             try:
@@ -99,7 +99,7 @@ class Users:
             return
 
     async def run(self) -> None:
-        """Look again and again until cancelled: the policy may come after us."""
+        """Ask periodically until cancelled: the policy may be applied later."""
         if not self.known:
             log.warning(
                 "users are not known: MutatingAdmissionPolicyBinding %s is not there; all gangs "

@@ -1,4 +1,4 @@
-"""What every watch does with an object: decode it, remember its name, report what is malformed."""
+"""What every informer does: decode an object, track its name, report malformed objects."""
 
 import logging
 from collections import Counter
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Informer:
-    """Common to all kinds: a malformed object is counted, told and skipped."""
+    """Common to all kinds: a malformed object is counted, reported and skipped."""
 
     kind = ""
 
@@ -22,23 +22,26 @@ class Informer:
         self._lacking: dict[str, bytes] = {}
 
     def on_update(self, raw: bytes) -> None:
-        """Take an object as the API wrote it."""
+        """Decode an object and apply it."""
         if self._lacking:
             self._lacking.pop(metadata.group_key(raw)[2], None)
         try:
             self.decode_and_apply(ApiObject(raw))
         except DecodeError as error:
             self.wrong(raw, error)
-        except (EngineError, RecursionError):  # the latter is read again, but for what is too deep
+        except (
+            EngineError,
+            RecursionError,
+        ):  # the latter is decoded again without what is too deep
             raise
-        except Exception as error:  # one object that we fail to read must not end all scheduling
+        except Exception as error:  # one unreadable object must not end all scheduling
             log.exception("skipped: %s %s/%s", self.kind, *metadata.group_key(raw)[:2])
             self._skip(
                 raw, f"it cannot be read ({type(error).__name__}: {error}); please report it"
             )
 
     def wrong(self, raw: bytes, error: DecodeError) -> None:
-        """Skip an object that is not understood; what lacks a class is read again with it."""
+        """Skip a malformed object; if its PriorityClass is missing, read it again later."""
         log.warning("skipped: %s", error)
         self._skip(raw, str(error))
         if isinstance(error, UnknownClassError):
@@ -49,27 +52,27 @@ class Informer:
         self.malformed(raw, message)
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         raise NotImplementedError
 
     def predecode(self, raw: bytes) -> None:
-        """Prepare what may be prepared before an object may be taken."""
+        """Decode what may be decoded before the object is applied."""
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner, where there is a place for it."""
+        """Report on the object that it is malformed, if its kind has a status."""
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         raise NotImplementedError
 
     def classes_changed(self) -> None:
-        """Read again what names a PriorityClass that was not there."""
+        """Read objects again that name a PriorityClass which was missing."""
         for raw in list(self._lacking.values()):
             self.on_update(raw)
 
 
 class NameTracking(Informer):
-    """Objects known by name: one is gone when no successor has its name."""
+    """Objects known by name: a name is released when no successor has it."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(metrics)
@@ -77,7 +80,7 @@ class NameTracking(Informer):
         self._names: dict[str, str] = {}
 
     def track(self, obj: ApiObject, alias: str = "") -> bool:
-        """Learn the name (or `alias`) of an object by its uid; tell whether it is a new object."""
+        """Track the name (or `alias`) of an object by its uid; return whether the object is new."""
         name, uid = obj.metadata.name, obj.metadata.uid
         if uid in self._names:
             return False
@@ -86,7 +89,7 @@ class NameTracking(Informer):
         return True
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         self._lacking.pop(uid, None)
         name = self._names.pop(uid, None)
         if name is None:
@@ -97,5 +100,5 @@ class NameTracking(Informer):
             self.on_name_released(name)
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What each watch does with what administrators declare: queues, topologies, priorities."""
+"""Informers of what administrators declare: queues, reservations, topologies, priorities."""
 
 from collections.abc import Callable, Iterable
 
@@ -15,7 +15,7 @@ from gangsched.metrics import Metrics
 
 
 class PriorityClasses(Informer):
-    """PriorityClasses: what a group's class name is worth, and what pods are that name none."""
+    """PriorityClasses: the priority of each class, and of pods without a class."""
 
     kind = "PriorityClass"
 
@@ -27,7 +27,7 @@ class PriorityClasses(Informer):
         self._defaults: dict[str, int] = {}
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         name, value, default = topologies.priority_class(obj.raw)
         uid = obj.metadata.uid
         self._defaults.pop(uid, None)
@@ -40,17 +40,17 @@ class PriorityClasses(Informer):
             self._classes_changed()
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Groups that name it keep the value they were read with."""
+        """Forget a default; groups keep the priority that they were read with."""
         self._defaults.pop(uid, None)
         self._choose()
 
     def _choose(self) -> None:
-        """Of several defaults the API server takes the least."""
+        """Choose the lowest of several defaults, as the API server does."""
         self._cluster.default_priority = min(self._defaults.values(), default=None)
 
 
 class Namespaces(NameTracking):
-    """Namespaces: their labels decide who may use a queue."""
+    """Namespaces: their labels decide which queues they may use."""
 
     kind = "Namespace"
 
@@ -61,7 +61,7 @@ class Namespaces(NameTracking):
         self._cluster, self._changed = cluster, changed
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         self.track(obj)
         name, labels = obj.metadata.name, obj.metadata.labels
         if self._cluster.namespaces.get(name) != labels:
@@ -69,13 +69,13 @@ class Namespaces(NameTracking):
             self._changed()
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         if self._cluster.namespaces.pop(name, None) is not None:
             self._changed()
 
 
 class ConfigInformer(NameTracking):
-    """Objects whose status says whether they are understood."""
+    """Objects whose status says whether they are valid."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class ConfigInformer(NameTracking):
         self._facts, self._statuses, self._started = facts, statuses, started
 
     def record(self, obj: ApiObject, problem: str | None = None) -> None:
-        """Learn that an object exists, what is wrong with it, and what its status says."""
+        """Record an object, its problem, and its stored status."""
         name = obj.metadata.name
         self.track(obj)
         self._statuses.track(name, obj.metadata.uid, problem)
@@ -96,16 +96,16 @@ class ConfigInformer(NameTracking):
             self._statuses.restore(name, obj.group.status)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
+        """Report a malformed object; the last valid declaration stays in effect."""
         self.record(ApiObject(raw), message)
 
     def on_name_released(self, name: str) -> None:
-        """Forget what there was to tell of the name."""
+        """Forget the status of the name."""
         self._statuses.forget(name)
 
 
 class Queues(ConfigInformer):
-    """Queues. What another scheduler process had counted of GPU time is taken over once."""
+    """Queues. GPU time that an earlier process counted is restored once."""
 
     kind = "Queue"
 
@@ -125,7 +125,7 @@ class Queues(ConfigInformer):
         self._valid: dict[str, bytes] = {}
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         name, uid = obj.group.metadata.name, obj.group.metadata.uid
         queue = self._read(obj)
         if queue.order and queue.order not in self._orders:
@@ -142,7 +142,7 @@ class Queues(ConfigInformer):
                 self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; without a valid declaration before, nobody may use the queue."""
+        """Report a malformed Queue; without a valid declaration before, no gang may use it."""
         super().malformed(raw, message)
         name = ApiObject(raw).metadata.name
         known = self._engine.queues.get(name)
@@ -151,7 +151,7 @@ class Queues(ConfigInformer):
             self._facts.observe(f.QueueSeen(Queue(name, broken=said)))
 
     def namespaces_changed(self) -> None:
-        """Read all valid declarations again: others may use the queues now."""
+        """Read all valid declarations again: other namespaces may use the queues now."""
         for raw in self._valid.values():
             self._facts.observe(f.QueueSeen(self._read(ApiObject(raw))))
 
@@ -159,12 +159,12 @@ class Queues(ConfigInformer):
         return queues.queue(obj.group, self._cluster.priorities, self._cluster.namespaces)
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         self._valid.pop(uid, None)
         super().on_delete(uid, raw)
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         super().on_name_released(name)
         self._facts.observe(f.QueueGone(name))
 
@@ -186,7 +186,7 @@ class Declarations(ConfigInformer):
         self.kind, self._fact_of, self._fact_of_gone = kind, read, gone
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         fact = self._fact_of(obj.group)
         self.record(obj)
         self._facts.observe(fact)

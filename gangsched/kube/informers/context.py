@@ -1,4 +1,4 @@
-"""What informers may use: they report facts, look gangs up, and give news to the status writer."""
+"""The interfaces that informers use: fact sink, gang lookup, status sink."""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -18,20 +18,20 @@ from gangsched.metrics import Metrics
 
 
 class FactSink(Protocol):
-    """Takes what is seen of the cluster."""
+    """Receives facts about the cluster."""
 
     def observe(self, fact: f.Fact) -> None:
         """Give one fact to the engine and carry out what follows."""
 
     def declare(self, gang: Gang) -> None:
-        """Give the engine what was declared of a gang."""
+        """Give the engine the declaration of a gang."""
 
     def report(self, report: o.Report) -> None:
-        """Report to the user of a gang what the engine does not report."""
+        """Report on a gang what the engine does not report."""
 
 
 class GangLookup(Protocol):
-    """What is read of the engine."""
+    """The part of the engine that informers read."""
 
     @property
     def gangs(self) -> Mapping[GangId, GangState]:
@@ -42,37 +42,37 @@ class GangLookup(Protocol):
         """All queues."""
 
     def pod(self, uid: PodUid) -> f.PodSeen | None:
-        """Return what was last seen of a pod."""
+        """Return the last fact about a pod."""
 
     def reconciled(self, fact: f.PodSeen) -> f.PodSeen:
-        """Return what is seen of a pod, with the gang that it is a member of already."""
+        """Return the fact about a pod with the gang that the pod is already a member of."""
 
 
 class StraysSink(Protocol):
-    """Takes note of pods of our gangs that another scheduler is to place."""
+    """Receives pods of our gangs that name another scheduler."""
 
     def meet(self, pod: Pod, fact: f.PodSeen, served: Collection[str]) -> bool:
         """Return whether a pod is such a pod."""
 
     def forget(self, uid: str) -> None:
-        """Take note that a pod was deleted."""
+        """Forget a deleted pod."""
 
 
 class StatusSink(Protocol):
-    """Takes what is to be written in the status of an object that stands for a gang."""
+    """Receives what is written in the status of the object of a gang."""
 
     @property
     def strays(self) -> StraysSink:
         """Pods of gangs that another scheduler is to place."""
 
     def subject(self, gang: GangId, subject: ObjectRef) -> None:
-        """Learn which object stands for a gang."""
+        """Attach a gang to its object."""
 
     def owned(self, gang: GangId) -> bool:
-        """Return whether an object made the one that stands for a gang."""
+        """Return whether the PodGroup of a gang belongs to a job."""
 
     def restore(self, gang: GangId, stored: Mapping[str, Any]) -> None:
-        """Go on from what the process before this one wrote."""
+        """Restore the status that an earlier process wrote."""
 
     def rewrite(self, gang: GangId) -> None:
         """Have the status of a gang written again."""
@@ -81,20 +81,20 @@ class StatusSink(Protocol):
         """Forget a gang that is gone."""
 
     def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
-        """Report that the object of a gang is not understood."""
+        """Report that the object of a gang is malformed."""
 
     def clear_invalid(self, gang: GangId) -> None:
-        """Take note that the object of a gang is understood."""
+        """Note that the object of a gang is valid."""
 
     def hint(self, gang: GangId, message: str, reason: str = REASON) -> None:
-        """Report what the object of a gang probably does not mean."""
+        """Report labels or annotations that have no effect."""
 
 
 class PodMemory(Protocol):
-    """What a way of binding remembers of pods."""
+    """The part of a binder that informers use."""
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Remember that kube-scheduler put a pod aside, by our word."""
+        """Remember that kube-scheduler put a pod aside because of our answer."""
 
     def forget(self, uid: PodUid) -> None:
         """Drop what is remembered of a pod that is gone."""
@@ -102,7 +102,7 @@ class PodMemory(Protocol):
 
 @dataclass(slots=True)
 class ClusterConfig:
-    """What administrators declare and every informer reads, as it is now: all share one object."""
+    """Present configuration of the cluster; all informers share one object."""
 
     names: frozenset[str]
     """The scheduler names of pods that are ours."""
@@ -111,7 +111,7 @@ class ClusterConfig:
     """The values of PriorityClasses by their names."""
 
     default_priority: int | None = None
-    """The priority of pods that name no class, where there is a class for them."""
+    """The priority of pods without a class, or None if no class is the default."""
 
     namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
     """The labels of namespaces."""
@@ -119,7 +119,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class GangContext:
-    """What the informers of gangs and their pods have in common."""
+    """What the informers of gangs and their pods share."""
 
     facts: FactSink
     engine: GangLookup
@@ -128,4 +128,4 @@ class GangContext:
     planned: PlannedPodLimit
     metrics: Metrics
     started: Callable[[], bool]
-    """Whether this process schedules: until then it takes over what was written before."""
+    """Whether this process schedules: until then it restores stored statuses."""

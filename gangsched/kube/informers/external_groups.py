@@ -1,4 +1,4 @@
-"""What the watches tell of PodGroups of others.
+"""Informers of PodGroups of other schedulers.
 
 An operator that makes a PodGroup may leave its number as it is when the group's pods are scaled
 down, and may count pods that it makes only once others run. Where the object that it was made for
@@ -41,7 +41,7 @@ _MAKERS = {
 
 
 class ExternalGroups(Groups):
-    """Objects of others of one kind that stand for a gang."""
+    """Objects of one kind of another API that declare a gang."""
 
     def __init__(self, context: GangContext, kind: foreign.ExternalKind) -> None:
         super().__init__(context)
@@ -50,7 +50,7 @@ class ExternalGroups(Groups):
         self._kind = kind
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
+        """Report a malformed object; the last valid declaration stays in effect."""
         obj = ApiObject(raw)
         self.reject(obj, self._id_of(obj), message)
 
@@ -59,7 +59,7 @@ class ExternalGroups(Groups):
         return foreign_id(metadata.namespace, self._kind.source, metadata.name)
 
     def attach_status(self, obj: ApiObject, gang_id: GangId) -> str:
-        """Learn which object stands for a gang; return its uid."""
+        """Attach the status of a gang to its object; return the uid."""
         metadata, kind = obj.metadata, self._kind
         if self.track(obj, gang_id) and status_of(kind) is not None:
             self.restore(gang_id, obj)
@@ -71,10 +71,10 @@ class ExternalGroups(Groups):
     def admit(self, gang: Gang, again: Callable[[], None]) -> None:
         """Count the pods of a gang that are planned before they exist.
 
-        `again` is called once there is room for more of them.
+        `again` is called once fewer pods are planned.
 
         Raises:
-            DecodeError: there are too many.
+            DecodeError: too many pods are planned.
 
         """
         if not gang.late and not self._context.planned.counts(gang.id):
@@ -84,24 +84,24 @@ class ExternalGroups(Groups):
         self._context.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
 
     def released(self, gang_id: GangId) -> None:
-        """Count the pods of a gang no longer; others of its namespace may have room now."""
+        """Count the pods of a gang no longer; retry other gangs of its namespace."""
         for again in self._context.planned.release(gang_id):
             again()
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorGroup:
-    """For whom a group was made: an object, by the id of its first gang, and which of its gangs."""
+    """What a group was made for: an object (the id of its first gang) and one of its gangs."""
 
     home: GangId
     gang: GangId
 
 
 class GroupMakers(Protocol):
-    """What is known of the objects that operators make PodGroups for."""
+    """Declarations of the objects that operators make PodGroups for."""
 
     def declaration(self, gang_id: GangId) -> Gang | None:
-        """Return how an object says that a gang of its pods starts."""
+        """Return the declaration of a gang by the object that its pods belong to."""
 
 
 class ExternalPodGroups(ExternalGroups):
@@ -116,7 +116,7 @@ class ExternalPodGroups(ExternalGroups):
         self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn a group into facts, with what the object says that it was made for."""
+        """Observe the facts of a group, with the declaration of the object that it was made for."""
         cluster = self._context.cluster
         group = obj.group
         gang = self._kind.read(group, cluster.priorities, cluster.names)[""][0]
@@ -131,7 +131,7 @@ class ExternalPodGroups(ExternalGroups):
         self._status.rewrite(gang.id)
 
     def changed(self, home: GangId) -> None:
-        """Take note that an object changed which groups may have been made for."""
+        """Declare the groups again that were made for a changed object."""
         for raw, gang in list(self._written.get(home, {}).values()):
             self._declare(ApiObject(raw), gang)
 
@@ -159,7 +159,7 @@ class ExternalPodGroups(ExternalGroups):
             del self._written[made_for.home]
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         gang_id = GangId(name)
         self._forget(gang_id)
         super().on_name_released(name)
@@ -167,7 +167,7 @@ class ExternalPodGroups(ExternalGroups):
 
 
 def _made_for(group: GroupObject) -> OperatorGroup | None:
-    """Return what a PodGroup was made for, if it is of a known kind."""
+    """Return what a PodGroup was made for, if the kind is known."""
     metadata = group.metadata
     if name := leader_worker_gang(metadata.labels):
         gang = foreign_id(metadata.namespace, LWS, name)
@@ -181,7 +181,7 @@ def _made_for(group: GroupObject) -> OperatorGroup | None:
 
 
 def _merged(written: Gang, said: Gang | None) -> Gang:
-    """Return the gang of a group as it is written, with what the object says it was made for.
+    """Return the gang of a group, merged with the declaration of the object that it was made for.
 
     Pods that come late are known to that alone: who counts all pods of the group waits for them
     for ever, and who counts the first one alone starts it where the others have no room.

@@ -1,6 +1,6 @@
-"""What the watches tell of others' objects that stand for a gang.
+"""Informers of objects of other controllers whose pods are a gang.
 
-An object whose pods are the gang, such as a Job, is declared once one of its pods names us.
+Such an object, for example a Job, is declared once one of its pods names gangsched.
 """
 
 import itertools
@@ -26,7 +26,7 @@ _DEEP = 3
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an object says of the gangs of its pods.
+    """The gangs of the pods of an object.
 
     `raw` is the object, or only what tells which it is; `gangs` are by stage, or the error.
     `controller` is the object here, if any, that controls it: its pods are of that one's gang.
@@ -69,7 +69,7 @@ class PodOwners(ExternalGroups):
         self._declared: dict[GangId, dict[GangId, None]] = {}
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts, once a gang of its pods is known to be ours."""
+        """Observe the facts of an object, once a gang of its pods is known to be ours."""
         known = self._learn(obj)
         home = self._id_of(obj)
         self.track(obj, home)
@@ -123,7 +123,7 @@ class PodOwners(ExternalGroups):
         return known.declaration(gang_id, copies=self._kind.copies)
 
     def accept(self, obj: ApiObject, gang: Gang) -> bool:
-        """Declare a gang; tell whether its object was never understood before.
+        """Declare a gang; return whether its object was never valid before.
 
         Pods of a training job that run in a PodGroup of ours stay there when another operator takes
         the job over: a pod that it recreates joins them, and does not wait for as many again.
@@ -137,7 +137,7 @@ class PodOwners(ExternalGroups):
         return super().accept(obj, gang)
 
     def named(self, gang_id: GangId) -> bool:
-        """Declare a gang that a pod of ours belongs to, if it is of this kind; tell whether."""
+        """Declare the gang of a pod of ours; return whether the gang is of this kind."""
         home = self._kind.home(gang_id)
         known = self._known.get(home)
         if known is None:
@@ -169,7 +169,7 @@ class PodOwners(ExternalGroups):
             self._declare(gang_id, ApiObject(raw))
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
+        """Report a malformed object; the last valid declaration stays in effect."""
         obj = ApiObject(raw)
         home = self._id_of(obj)
         for gang_id in list(self._declared.get(home, ())) or [home]:
@@ -181,7 +181,7 @@ class PodOwners(ExternalGroups):
             super().on_name_released(gang_id)
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         home = GangId(name)
         known = self._known.pop(home, None)
         self._owners.left(home, known.controller if known is not None else None)

@@ -40,7 +40,7 @@ Watched = dict[str, tuple[str, Informer, bool]]
 
 
 class Informers:
-    """What reads the objects of each kind."""
+    """The informers of all kinds."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Informers:
         self.pod_groups = PodGroups(context, volumes)
 
     def watch_volumes(self) -> None:
-        """Read volumes too; a command that only asks may have no right to them."""
+        """Read volumes too; a read-only command may lack the right to read them."""
         self._of_volumes = watched(self._volumes, self._metrics)
 
     def first(self) -> Watched:
-        """Return what is read before groups are."""
+        """Return the kinds that are read before groups."""
         return {
             "PriorityClass": (CLASSES, self.priority_classes, False),
             "Namespace": ("/api/v1/namespaces", self.namespaces, False),
@@ -110,7 +110,7 @@ class Informers:
         }
 
     def groups(self) -> Watched:
-        """Return what reads the objects that declare a gang."""
+        """Return the kinds whose objects declare a gang."""
         return {
             "PodGroup": (PODGROUPS, self.pod_groups, True),
             "Workload": (WORKLOADS, self.workloads, True),

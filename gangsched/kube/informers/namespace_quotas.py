@@ -29,7 +29,7 @@ class NamespaceQuotas(NameTracking):
         self._facts = facts
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         fact = quota(obj)
         self.track(obj, f"{fact.namespace}/{fact.name}")
         self._facts.observe(fact)
@@ -40,7 +40,7 @@ class NamespaceQuotas(NameTracking):
         self.on_name_released(f"{metadata.namespace}/{metadata.name}")
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         namespace, _, own = name.partition("/")
         self._facts.observe(f.NamespaceQuotaGone(namespace, own))
 

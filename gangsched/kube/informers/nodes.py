@@ -19,15 +19,15 @@ class Nodes(NameTracking):
         self._facts = facts
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         fact = node_fact(obj.raw)
         self.track(obj)
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner, where there is a place for it."""
-        self._facts.observe(f.NodeGone(node_name(raw)))  # never place on what is unknown
+        """Remove the node: no pod is placed on an unknown node."""
+        self._facts.observe(f.NodeGone(node_name(raw)))
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         self._facts.observe(f.NodeGone(NodeName(name)))

@@ -50,7 +50,7 @@ class PlannedPodLimit:
         self._totals[namespace] = total
 
     def counts(self, gang: GangId) -> bool:
-        """Tell whether pods of a gang that is known by its id are counted, or wait to be."""
+        """Return whether pods of a gang are counted, or wait to be counted."""
         return gang in self._pods or gang in self._held.get(gang.partition("/")[0], {})
 
     def release(self, uid: str) -> list[Callable[[], None]]:

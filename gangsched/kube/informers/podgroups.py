@@ -1,4 +1,4 @@
-"""What the watch of our PodGroups does with an object."""
+"""The informer of PodGroups of gangsched.io."""
 
 from functools import partial
 
@@ -18,7 +18,7 @@ from gangsched.kube.volumes.eligible_nodes import Volumes
 
 
 class Groups(NameTracking):
-    """Objects that stand for a gang, ours and others'."""
+    """Objects that declare a gang, of gangsched.io and of other APIs."""
 
     def __init__(self, context: GangContext) -> None:
         super().__init__(context.metrics)
@@ -27,7 +27,7 @@ class Groups(NameTracking):
         self._read: set[str] = set()
 
     def accept(self, obj: ApiObject, gang: Gang) -> bool:
-        """Declare a gang; tell whether its object was never understood before."""
+        """Declare a gang; return whether its object was never valid before."""
         uid = self.attach_status(obj, gang.id)
         new = uid not in self._read
         self._read.add(uid)
@@ -38,26 +38,26 @@ class Groups(NameTracking):
         return new
 
     def reject(self, obj: ApiObject, gang_id: GangId, message: str) -> None:
-        """Tell the object's owner; the last valid declaration stays."""
+        """Report a malformed object; the last valid declaration stays in effect."""
         uid = self.attach_status(obj, gang_id)
         self._status.invalid(gang_id, message, before=uid in self._read)
 
     def restore(self, gang: GangId, obj: ApiObject) -> None:
-        """Go on from what the process before this one wrote of a group."""
+        """Restore the status that an earlier process wrote."""
         if not self._context.started():
             self._status.restore(gang, obj.group.status)
 
     def attach_status(self, obj: ApiObject, gang_id: GangId) -> str:
-        """Learn which object stands for a gang; return its uid."""
+        """Attach the status of a gang to its object; return the uid."""
         raise NotImplementedError
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         super().on_delete(uid, raw)
         self._read.discard(uid)
 
     def on_name_released(self, name: str) -> None:
-        """Turn it into facts that nothing has this name any more."""
+        """Observe that no object has this name any more."""
         self._status.forget(GangId(name))
         self._facts.observe(f.GangGone(GangId(name)))
 
@@ -72,7 +72,7 @@ class PodGroups(Groups):
         self._volumes = volumes
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         context = self._context
         claims = self._volumes.asked(obj.group.metadata.namespace)
         classes = context.cluster.priorities, context.cluster.default_priority
@@ -93,23 +93,23 @@ class PodGroups(Groups):
             self._without_pods(gang)
 
     def _without_pods(self, gang: Gang) -> None:
-        """Tell a new group that nothing happens before its pods are there."""
+        """Report on a new group that it waits for its pods."""
         state = self._engine.gangs.get(gang.id)
         if state is None or state.members or gang.started:
-            return  # or it has run, and its pods are gone
+            return  # the gang has pods, or had some
         why = incomplete_reason(state)
         if why is not None:
             report = o.Report(gang.id, state.state.value, why.reason.value, why.message, why)
             self._facts.report(report)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Tell the object's owner, where there is a place for it."""
+        """Report a malformed object."""
         obj = ApiObject(raw)
         gang_id = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
         self.reject(obj, gang_id, message)
 
     def attach_status(self, obj: ApiObject, gang_id: GangId) -> str:
-        """Learn which object stands for a gang; return its uid."""
+        """Attach the status of a gang to its object; return the uid."""
         metadata = obj.metadata
         if self.track(obj, gang_id):
             self.restore(gang_id, obj)
@@ -120,7 +120,7 @@ class PodGroups(Groups):
         return metadata.uid
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         super().on_delete(uid, raw)
         self._volumes.forget(uid)
         for again in self._context.planned.release(uid):

@@ -1,4 +1,4 @@
-"""What each watch does with an object: facts for the engine, subjects for the status writer."""
+"""The informer of pods."""
 
 import contextlib
 from dataclasses import replace
@@ -26,7 +26,7 @@ from gangsched.kube.volumes.eligible_nodes import Volumes
 
 
 class Pods(Informer):
-    """Pods, ours and others'."""
+    """All pods, also those of other schedulers."""
 
     kind = "Pod"
 
@@ -46,23 +46,23 @@ class Pods(Informer):
         self._needs: dict[str, tuple[object, PodNeeds]] = {}
 
     def predecode(self, raw: bytes) -> None:
-        """Read what a pod asks while it is kept back: with 50,000 pods, that takes seconds."""
-        with contextlib.suppress(Exception):  # said when it is taken
+        """Decode the requests of a held pod: for 50,000 pods that takes seconds."""
+        with contextlib.suppress(Exception):  # reported when the pod is applied
             self._read(pods.decode_pod(raw))
 
     def _read(self, pod: Pod, claims: Claims | None = None) -> f.PodSeen:
-        """Turn a pod into its fact; what a bound one takes changes as it is resized alone."""
+        """Return the fact of a pod; the needs of a bound pod change only by a resize."""
         stamp = pods.stamp(pod)
         known = self._needs.get(pod.metadata.uid)
         same = known is not None and stamp is not None and known[0] == stamp
         kept = known[1] if known and same else None
         fact = pods.pod_fact(pod, self._cluster.names, kept, claims)
-        if not fact.invalid:  # what is wrong with it must be said again
+        if not fact.invalid:  # the problem must be reported again
             self._needs[fact.uid] = (stamp, fact.needs)
         return fact
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         pod = pods.decode_pod(obj.raw)
         metadata = pod.metadata
         claims = self._volumes.asked(metadata.namespace, metadata.name, metadata.uid)
@@ -87,17 +87,17 @@ class Pods(Informer):
             self._status.rewrite(fact.gang)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Let a pod that is not understood take its room all the same, where it runs."""
+        """Observe a malformed pod that runs: it uses its node all the same."""
         try:
             fact = pods.bare_fact(raw, self._cluster.names)
         except msgspec.DecodeError:
-            log.exception("a pod is not counted, for not even its node can be read: %s", message)
+            log.exception("a pod is not counted: its node cannot be read: %s", message)
             return
         if self._engine.pod(fact.uid) is None and fact.node is not None:
             self._facts.observe(fact)
 
     def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
-        """Tell the engine of a gang that its pods declare; a wrong one never changes another."""
+        """Declare the gang of a pod; a wrong label changes no gang that an object declares."""
         assert fact.gang is not None, "asked by take"  # noqa: S101
         known = self._engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
@@ -109,12 +109,12 @@ class Pods(Informer):
             return
         if known is not None and known.spec is not None:
             if fact.invalid or not known.spec.implicit:
-                return  # its object says what it is: a label of one pod changes nothing
+                return  # its object declares it: a label of one pod changes nothing
             gang = replace(gang, user=known.spec.user)
         self._facts.declare(gang)
 
     def _observe_scheduler_verdict(self, pod: Pod, fact: f.PodSeen) -> None:
-        """Take kube-scheduler's own word that a reserved pod cannot go to its node."""
+        """Observe that kube-scheduler rejects the node of a reserved pod."""
         if fact.gang is None or fact.node is not None:
             return
         message = pods.unschedulable_message(pod)
@@ -133,7 +133,7 @@ class Pods(Informer):
             self._facts.observe(f.PrepareFailed(fact.uid, member.assigned_node, message))
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         self._needs.pop(uid, None)
         self._status.strays.forget(uid)
         self._volumes.forget(uid)
@@ -149,10 +149,10 @@ class Pods(Informer):
 
 
 def _stands_for(pod: Pod, *, alone: bool) -> ObjectRef:
-    """Return what Events of a gang are about that no object declares.
+    """Return the object of the Events of a gang that no object declares.
 
-    That is what made the pods: of many pods nobody would look at the right one. Of a pod that is a
-    gang by itself, or that nobody made, it is the pod.
+    That is the controller of the pods: among many pods no user would look at the right one. For a
+    pod that is a gang by itself, or has no controller, it is the pod.
     """
     metadata = pod.metadata
     owner = next((one for one in metadata.owner_references if one.controller), None)

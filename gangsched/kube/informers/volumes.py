@@ -1,4 +1,4 @@
-"""What the watches tell of claims, volumes and storage classes."""
+"""Informers of claims, volumes and storage classes."""
 
 from collections.abc import Callable
 
@@ -28,7 +28,7 @@ class _Kept(NameTracking):
         self._take(name, obj.raw)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Take what cannot be read for what is not there."""
+        """Treat a malformed object as absent."""
         self.on_name_released(_name(ApiObject(raw)))
 
     def on_name_released(self, name: str) -> None:

@@ -65,24 +65,24 @@ class Watches:
 
 
 class Reader(Protocol):
-    """What turns objects of one kind into facts."""
+    """An informer of one kind."""
 
     @property
     def kind(self) -> str:
         """The kind of the objects."""
 
     def on_update(self, raw: bytes) -> None:
-        """Take an object as the API wrote it."""
+        """Decode an object and apply it."""
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Report on the object that it is not taken."""
+        """Report that the object is not applied."""
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
 
 
 class Guarded:
-    """Stands before a receiver of objects: those that are set aside are malformed to it."""
+    """Wraps an informer: objects in quarantine are malformed to it."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Guarded:
         self._quarantine, self._metrics, self._now_s = quarantine, metrics, now_s
 
     def on_update(self, raw: bytes) -> None:
-        """Take an object as the API wrote it.
+        """Decode an object and apply it.
 
         Raises:
-            EngineError: the engine failed on it, and it is set aside when the next process begins.
+            EngineError: the engine failed on the object, which is quarantined in the next process.
 
         """
         receiver = self._receiver
@@ -114,5 +114,5 @@ class Guarded:
             raise
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Take note that an object was deleted."""
+        """Apply that an object was deleted."""
         self._receiver.on_delete(uid, raw)

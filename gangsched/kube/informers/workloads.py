@@ -50,7 +50,7 @@ def minimums(group: GroupObject) -> dict[str, int]:
 
 
 class Workloads(NameTracking):
-    """What Workloads say of the gangs that pods name."""
+    """The declarations of Workloads for the gangs that pods name."""
 
     kind = "Workload"
 
@@ -61,7 +61,7 @@ class Workloads(NameTracking):
         self._gangs: dict[GangId, _Group] = {}
 
     def pod(self, pod: Pod) -> None:
-        """Take note of the gang that a pod names."""
+        """Declare the gang that a pod names."""
         named = pod.spec.workload_ref
         if named is None:
             return
@@ -70,7 +70,7 @@ class Workloads(NameTracking):
         self._declare(gang_id)
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Turn an object into facts."""
+        """Observe the facts of an object."""
         group = obj.group
         minimums(group)
         metadata = group.metadata
@@ -82,7 +82,7 @@ class Workloads(NameTracking):
                 self._declare(gang_id)
 
     def on_name_released(self, name: str) -> None:
-        """Forget a Workload; gangs whose pods run keep what it said."""
+        """Forget a Workload; gangs with running pods keep its declaration."""
         namespace, _, own = name.partition("/")
         self._known.pop((namespace, own), None)
 
@@ -96,7 +96,7 @@ class Workloads(NameTracking):
         group = self._known.get((namespace, name))
         minimum = minimums(group).get(pod_group) if group is not None else None
         if group is None or minimum is None:
-            return  # its pods wait, and say for what
+            return  # its pods wait, and their status says for what
         metadata = group.metadata
         subject = ObjectRef(API_VERSION, self.kind, namespace, name, metadata.uid)
         self._status.subject(gang_id, subject)

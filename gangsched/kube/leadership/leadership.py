@@ -17,7 +17,7 @@ class Leadership:
         self._over = False
 
     def leads(self) -> bool:
-        """Tell whether this process may act now."""
+        """Return whether this process may act now."""
         if self._over:
             return False
         return self._election.leads() if self._election is not None else True

@@ -68,17 +68,17 @@ class Election:
         self._client = client
 
     def leads(self) -> bool:
-        """Tell whether this process may act now."""
+        """Return whether this process may act now."""
         return self._now() < self._good_until_s
 
     async def acquire(self) -> None:
         """Return once this process leads."""
-        told = ""
+        reported = ""
         while not await self._try():
             holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity") or ""
-            if holder != told:
-                log.info("standing by: %s leads", holder or "nobody")
-                told = holder
+            if holder != reported:
+                log.info("standing by: %s leads", holder or "no process")
+                reported = holder
             left_s = self._left_s()
             await asyncio.sleep(
                 left_s if 0 < left_s < self._timing.retry_s else self._timing.retry_s
@@ -145,7 +145,7 @@ class Election:
                     changes["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
                 self._note(await self._write(found, changes))
         except (KubeError, TimeoutError) as error:
-            if not isinstance(error, Conflict):  # somebody else was quicker
+            if not isinstance(error, Conflict):  # another process was quicker
                 log.warning("Lease %s/%s: %s", self._namespace, self._name, error or "no answer")
             return False
         if self._given_back:
@@ -158,7 +158,7 @@ class Election:
             self._seen, self._seen_s = found, self._now()
 
     def _taken(self) -> bool:
-        """Tell whether somebody else holds the Lease, as far as it is known."""
+        """Return whether another process holds the Lease, as far as is known."""
         spec = (self._seen or {}).get("spec") or {}
         holder = spec.get("holderIdentity")
         if not holder or holder == self.identity:

@@ -126,7 +126,7 @@ def issue(known: Data | None, host: str) -> Data:
 
 
 def due(data: Data, now: datetime) -> bool:
-    """Tell whether certificates are to be renewed: there is a part missing, or little time left."""
+    """Return whether to renew certificates: a part is missing, or little time is left."""
     try:
         ends = x509.load_pem_x509_certificate(data["tls.crt"]).not_valid_after_utc
     except (KeyError, ValueError):

@@ -34,7 +34,7 @@ class _Known:
         self._answers: dict[tuple[bytes, str], tuple[float, int]] = {}
 
     def __contains__(self, key: tuple[bytes, str]) -> bool:
-        """Tell whether there was such an answer, however old."""
+        """Return whether there was such an answer, however old."""
         return key in self._answers
 
     def get(self, key: tuple[bytes, str]) -> int | None:
@@ -73,7 +73,7 @@ class _Turnstile:
 class TokenReviewer:
     """Answers by token and path: who may is remembered for a minute, who may not for less.
 
-    Whoever was let in before does not wait behind those who never were: any pod may send tokens.
+    Callers with a valid token before do not wait behind unknown callers: any pod may send tokens.
     """
 
     def __init__(self, client: KubeClient) -> None:

@@ -1,4 +1,4 @@
-"""The status of what admins declare: queues, reservations, topologies."""
+"""The status of what administrators declare: queues, reservations, topologies."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ condition. Its object is written again, once, without the field."""
 
 
 class Condition(NamedTuple):
-    """What a condition says, but for when it came to say so."""
+    """A condition without the time of its last change."""
 
     holds: bool
     reason: str
@@ -35,7 +35,7 @@ class ConfigStatusWriter:
     """The objects of one kind, by name, and what their statuses say.
 
     A status is written when it changed, and to the object that has the name now. With `warns` a
-    condition that does not hold is told in a Warning Event too, once for each sentence.
+    condition that is false becomes a Warning Event too, once for each sentence.
     """
 
     def __init__(self, client: KubeClient, kind: str, plural: str, *, warns: bool = False) -> None:
@@ -65,7 +65,7 @@ class ConfigStatusWriter:
             self.problems[name] = problem
 
     def restore(self, name: str, stored: Mapping[str, Any]) -> None:
-        """Learn what an earlier process wrote: a thousand queues are not written anew."""
+        """Restore what an earlier process wrote: a thousand queues are not written again."""
         self._said[name] = stored
         self._warned[name] = {
             str(one.get("message")) for one in _conditions(stored) if one.get("status") == "False"
@@ -84,7 +84,7 @@ class ConfigStatusWriter:
         beside: Callable[[], Mapping[str, Any]] = dict,
         anyway: bool = False,
     ) -> bool:
-        """Write a status if it changed, and tell whether it need not be tried again.
+        """Write a status if it changed, and return whether it need not be tried again.
 
         Args:
             name: the object, one of those that this iterates over.
@@ -110,7 +110,7 @@ class ConfigStatusWriter:
             await self._warn(name, uid, conditions)
             await self._client.patch(path, body)
         except (NotFound, Conflict):
-            return True  # it was deleted, as its watch is about to tell
+            return True  # deleted, as its watch will report
         except KubeError as error:
             log.warning("status of %s %s: %s", self._kind, name, error)
             return False
@@ -119,7 +119,7 @@ class ConfigStatusWriter:
         return True
 
     async def _warn(self, name: str, uid: str, conditions: Iterable[Condition]) -> None:
-        """Tell in Events what does not hold; what cannot be told now is told with the next try."""
+        """Write Warning Events for false conditions; the next try repeats a failed Event."""
         warned = self._warned.setdefault(name, set())
         api_version = f"{names.GROUP}/{names.VERSION}"
         for one in conditions if self._warns else ():
@@ -137,13 +137,13 @@ class ConfigStatusWriter:
 
 
 def _conditions(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the conditions of a status that somebody else may have scribbled in."""
+    """Yield the conditions of a status, which other writers may have malformed."""
     listed = status.get("conditions")
     return (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict))
 
 
 def _condition(one: Condition, said: Mapping[str, Any]) -> dict[str, str]:
-    """Return the condition as the API has it; it turned when what was `said` last was otherwise."""
+    """Return the condition as the API has it, with the time of its last change."""
     status = str(one.holds)
     turned = (
         before.get("lastTransitionTime")

@@ -13,9 +13,9 @@ MESSAGE_LETTERS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """The object that stands for a gang: where its status goes and its Events point.
+    """The object of a gang: its status is written there, and its Events refer to it.
 
-    An `owned` group is one of a job, which tells itself that it runs.
+    An `owned` group belongs to a job, which reports itself that it runs.
     """
 
     api_version: str
@@ -31,7 +31,7 @@ class ObjectRef:
 
     @property
     def is_group(self) -> bool:
-        """Tell whether it is more than one of the gang's pods."""
+        """Return whether it is more than one of the gang's pods."""
         return self.has_status or self.external_kind is not None
 
 

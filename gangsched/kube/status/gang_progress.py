@@ -28,7 +28,7 @@ class GangProgress:
 
     @property
     def done(self) -> bool:
-        """Tell whether every pod there was has ended."""
+        """Return whether all pods have ended."""
         running, succeeded, failed = self.pods
         return not running and succeeded + failed > 0
 

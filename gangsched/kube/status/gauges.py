@@ -1,4 +1,4 @@
-"""The engine's state as gauges, worked out when somebody looks."""
+"""The state of the engine as gauges, computed at each scrape."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from gangsched.kube.status.queue_status import pending_and_admitted
 from gangsched.metrics import Metrics, QueueFigures
 
 _FINISHED = "Finished"
-"""To the engine these are placed; but whoever looks wants to know what runs."""
+"""Placed for the engine, but a reader of metrics wants to know what runs."""
 
 
 def refresh(metrics: Metrics, view: EngineView) -> None:

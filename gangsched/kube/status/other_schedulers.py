@@ -1,4 +1,4 @@
-"""Pods of a group that name another scheduler: where nobody serves that name, the group waits.
+"""Pods of a group that name another scheduler: if no scheduler has that name, the group waits.
 
 The Training Operator, for one, writes the scheduler's name that it was started with into the pods
 of its groups. A pod that some scheduler has looked at has a condition PodScheduled; a pod without
@@ -33,14 +33,14 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class OtherSchedulers:
-    """Which pods of groups nobody has looked at, and since when we know of them."""
+    """Pods of groups that no scheduler has handled, and since when they are known."""
 
     _gangs: dict[str, GangId] = field(default_factory=dict)
     _pods: dict[GangId, dict[str, tuple[str, float]]] = field(default_factory=dict)
     _served: Collection[str] = ()
 
     def meet(self, pod: Pod, fact: f.PodSeen, served: Collection[str]) -> bool:
-        """Learn of a pod; tell whether it is another scheduler's and takes no room yet.
+        """Note a pod; return whether another scheduler is to place it and has not yet.
 
         `served` are the names of schedulers that we answer to.
         """
@@ -61,7 +61,7 @@ class OtherSchedulers:
         return True
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone, or that somebody looks after."""
+        """Forget a pod that is gone, or that a scheduler handles."""
         gang = self._gangs.pop(uid, None)
         if gang is not None:
             del self._pods[gang][uid]
@@ -69,7 +69,7 @@ class OtherSchedulers:
                 del self._pods[gang]
 
     def said(self, gang: GangId) -> str:
-        """Return a sentence on the pods of a gang that nobody looks at; "" if there are none."""
+        """Return a sentence on pods of a gang that no scheduler handles, or an empty string."""
         wrong = Counter(name for name, _ in self._pods.get(gang, {}).values())
         if not wrong:
             return ""

@@ -42,10 +42,10 @@ log = logging.getLogger(__name__)
 _WRITERS = 8
 _AGAIN_S = 5.0
 _QUIET = frozenset({"Reserved", "BackingOff"})
-"""Said in the status alone: an Event more for every gang would be a write more."""
+"""Written in the status alone: an Event for every gang would be one more write."""
 
 _TOLD_BY_OWNERS = frozenset({"Placed"})
-"""What the job of a group says in its own Events."""
+"""Reported by the job of a group in its own Events."""
 
 _PASSING_S = {
     "TooFewPods": 0.5,
@@ -53,9 +53,9 @@ _PASSING_S = {
     "Reserved": 0.5,
     Reason.NO_GROUP.value: 5.0,
 }
-"""States most gangs pass within moments: told only if they last, or every pod of a large gang
-would cost a status write and an Event. Pods are seen before the object that declares their gang,
-and leave after it."""
+"""States that most gangs leave within moments, reported only if they last: else every pod of a
+large gang would cost a status write and an Event. Pods are observed before the object that declares
+their gang, and go after it."""
 
 _EVENTS_MAX = 8
 
@@ -69,7 +69,7 @@ class PodGroupStatusWriter:
     client: KubeClient
     progress: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
     redact: Callable[[str, GangId], str] = lambda text, _: text
-    """Returns a sentence as whoever reads a gang's status may read it."""
+    """Returns a sentence as the readers of a gang's status may read it."""
 
     strays: OtherSchedulers = field(default_factory=OtherSchedulers)
     _subjects: dict[GangId, ObjectRef] = field(default_factory=dict)
@@ -94,18 +94,18 @@ class PodGroupStatusWriter:
                 self._changed(gang, record)
 
     def owned(self, gang: GangId) -> bool:
-        """Tell whether a gang's PodGroup is one that a job of ours has."""
+        """Return whether a gang's PodGroup is one that a job of ours has."""
         return (known := self._subjects.get(gang)) is not None and known.owned
 
     def restore(self, gang: GangId, stored: Mapping[str, Any]) -> None:
-        """Learn what an earlier process wrote of a gang: it is not said again.
+        """Restore what an earlier process wrote of a gang, so that it is not written again.
 
-        What was said since this one began to read is forgotten: not all was known then.
+        Reports since this process began to read are dropped: not all was known then.
         """
         self._records[gang] = from_stored(stored)
 
     def rewrite(self, gang: GangId) -> None:
-        """Write a foreign group's status again: its pods came further."""
+        """Write the status of an external group again: its pods progressed."""
         subject = self._subjects.get(gang)
         if (
             subject is not None
@@ -121,7 +121,7 @@ class PodGroupStatusWriter:
         self._invalid.pop(gang, None)
 
     def apply(self, order: Reserve | Release | Report) -> None:
-        """Take an order that only has to be told."""
+        """Apply an order that is carried out by a status."""
         record = self._records.setdefault(order.gang, StatusRecord())
         if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
             wrong = self._invalid.get(order.gang)
@@ -173,7 +173,7 @@ class PodGroupStatusWriter:
         predictions: Mapping[GangId, Prediction],
         reserved: Mapping[GangId, BackfillReservation],
     ) -> None:
-        """Tell waiting gangs when they will start, those whose prediction moved most visibly.
+        """Write predictions of pending gangs whose start changed significantly.
 
         A prediction moves with every run; one that moved by less than a tenth of the wait is not
         worth a write.
@@ -206,9 +206,9 @@ class PodGroupStatusWriter:
             self._changed(gang, record)
 
     def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
-        """Tell that a group's declaration cannot be understood.
+        """Report that the declaration of a group is malformed.
 
-        One that was understood `before` goes on: an Event tells of what is wrong with its change.
+        If it was valid `before`, the last valid one stays in effect: an Event says why.
         """
         new = self._invalid.get(gang) != message
         self._invalid[gang] = message
@@ -216,26 +216,26 @@ class PodGroupStatusWriter:
             self.apply(Report(gang, "Pending", "Invalid", message))
         elif new:
             record = self._records.setdefault(gang, StatusRecord())
-            told = f"{message}. What was declared before goes on."
-            record.events = [*record.events[1 - _EVENTS_MAX :], ("Invalid", told)]
+            event = f"{message}. The last valid declaration stays in effect."
+            record.events = [*record.events[1 - _EVENTS_MAX :], ("Invalid", event)]
             self._changed(gang, record)
 
     def hint(self, gang: GangId, message: str, reason: str = keys.REASON) -> None:
-        """Tell once what is written on a gang's objects and means nothing, or nothing to us."""
+        """Report once labels or annotations of a gang's objects that have no effect."""
         if message and (record := self._records.setdefault(gang, StatusRecord())).hint(
             reason, message
         ):
             self._changed(gang, record)
 
     def _hint_at_strays(self, gang: GangId) -> None:
-        """Tell a group of its pods that nobody looks at, as long as it waits for them."""
+        """Report on a group its pods that no scheduler serves, while the group waits for them."""
         subject, record = self._subjects.get(gang), self._records.get(gang)
         waits = record is not None and record.reason == Reason.TOO_FEW_PODS.value
         if waits and subject is not None and subject.is_group:
             self.hint(gang, self.strays.said(gang), other_schedulers.REASON)
 
     def clear_invalid(self, gang: GangId) -> None:
-        """Learn that a group's declaration is understood (again)."""
+        """Note that the declaration of a group is valid (again)."""
         self._invalid.pop(gang, None)
 
     async def run(self) -> None:
@@ -258,7 +258,7 @@ class PodGroupStatusWriter:
             if record is None or not record.changed:
                 continue
             if record.writing:
-                continue  # whoever writes looks again when done, so that words keep their order
+                continue  # the writer looks again when done, so that statuses keep their order
             record.changed = False
             if subject is None:
                 continue  # said again as soon as the object is known
@@ -274,7 +274,7 @@ class PodGroupStatusWriter:
                     record.written = None  # a successor took its name meanwhile
                 await self._write_events(subject, record)
             except asyncio.CancelledError:
-                record.changed = True  # another failed: written once all begin anew
+                record.changed = True  # another writer failed: written after the restart
                 raise
             except NotFound:
                 continue  # deleted meanwhile
@@ -326,7 +326,7 @@ class PodGroupStatusWriter:
         writer: ExternalStatus,
         record: StatusRecord,
     ) -> None:
-        """Write a foreign group's status as its own controller would, if it says anything new."""
+        """Write the status of an external group as its own controller would, if it changed."""
         minimum, pods = self.progress(gang)
         refused = record.refusal is not None
         now = rfc3339()

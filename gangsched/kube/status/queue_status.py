@@ -21,7 +21,7 @@ from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
 _EVERY_S = 2.0
 _TOLD = 3
 _SPENT_EVERY_S = 30.0
-"""GPU time moves all the time: written so often, a restart loses no more than that."""
+"""GPU time changes all the time: a restart loses at most what is spent in this interval."""
 
 
 class QueueStatusWriter:
@@ -30,7 +30,7 @@ class QueueStatusWriter:
     def __init__(
         self, client: KubeClient, now_s: Callable[[], float], *, name_gangs: bool = False
     ) -> None:
-        """`name_gangs` lets everybody who may read a Queue read which gang is next in it."""
+        """With `name_gangs` the status of a Queue names its next gang."""
         self.queues = ConfigStatusWriter(client, "Queue", "queues", warns=True)
         self.reservations = ConfigStatusWriter(client, "Reservation", "reservations")
         self._now_s = now_s
@@ -90,7 +90,7 @@ Counts = dict[str, tuple[int, int, list[GangId]]]
 
 
 def pending_and_admitted(view: EngineView) -> Counts:
-    """Return, by queue, how many gangs wait and have room in it and below, and who waits in it."""
+    """Return, by queue, counts of pending and admitted gangs, and the pending gangs."""
     tree = view.ledger.usage.tree
     pending: dict[str, int] = {}
     admitted: dict[str, int] = {}
@@ -202,8 +202,8 @@ def head_of(
 def usage_status(view: EngineView, name: str, now_s: float) -> list[dict[str, Any]]:
     """Return the GPU time of a queue and of its users, for the next process.
 
-    Where they are more than there is room for, those who spent most are kept: nobody's budget
-    begins anew because others spent little.
+    Beyond the limit of rows, the users with the highest usage are kept: no budget starts again
+    because other users spent little.
     """
     found: list[dict[str, Any]] = []
     ledger = view.ledger
@@ -234,8 +234,8 @@ def reservation_status(view: EngineView, name: str, now_s: float) -> dict[str, A
     if window is None:
         return {"phase": "Over", "message": "its last occurrence is over.", "nodes": nodes}
     start_s, end_s = window
-    whom = ", ".join(sorted(booking.queues | booking.namespaces)) or "nobody (maintenance)"
-    message = f"{len(nodes)} nodes are kept for {whom}."
+    users = ", ".join(sorted(booking.queues | booking.namespaces)) or "no gang (maintenance)"
+    message = f"{len(nodes)} nodes are reserved for {users}."
     wanted = len(booking.nodes) or booking.count
     if len(nodes) < wanted:
         message = f"only {len(nodes)} of {wanted} nodes exist. {message}"

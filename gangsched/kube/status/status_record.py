@@ -1,4 +1,4 @@
-"""What is to be said of one gang, and what its object says already."""
+"""What is to be written about one gang, and what its object says already."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -42,7 +42,7 @@ WARNINGS = frozenset(
         Reason.BEYOND_PLANNER,
     )
 }
-"""What somebody has to mend; a gang that only waits for its turn is told so in a Normal Event."""
+"""Problems that a user has to mend; a gang that only waits gets a Normal Event."""
 
 _REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", *VERSIONS.values()})
 """Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
@@ -85,7 +85,7 @@ class StatusRecord:
     hints: frozenset[str] = frozenset()
 
     def hint(self, reason: str, message: str) -> bool:
-        """Add an Event that is said once; tell whether it is new. Only so many are."""
+        """Add an Event that is written once; return whether it is new. At most four are added."""
         if message in self.hints or len(self.hints) >= _HINTS:
             return False
         self.hints |= {message}
@@ -107,12 +107,12 @@ class StatusRecord:
         )
 
     def is_repeat(self, reason: str, message: str) -> bool:
-        """Tell whether this is what was said last."""
+        """Return whether this equals the last Event."""
         last = self.events[-1] if self.events else self.last_event
         return last is not None and last[0] in ("", reason) and last[1] == message
 
     def is_significant(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
-        """Tell whether a start differs so much from what was said that it is worth a write.
+        """Return whether a start differs enough from the written one to be worth a write.
 
         The ends of its range may be off by a third of the wait: the first moves with the clock.
         """
@@ -145,7 +145,7 @@ class StatusRecord:
             )
 
     def matches(self, status: Mapping[str, Any]) -> bool:
-        """Tell whether the object says this already, and remember that it does."""
+        """Return whether the object has this status already, and remember it."""
         if self.written is None and self.stored is not None and same(self.stored, status):
             self.written = status
         self.stored = None
@@ -153,7 +153,7 @@ class StatusRecord:
 
 
 def from_stored(stored: Mapping[str, Any]) -> StatusRecord:
-    """Return the word that an earlier process said last, by the status it wrote."""
+    """Return the record of an earlier process, by the status that it wrote."""
     word = StatusRecord(stored=stored, before=stored)
     conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
     for one in (one for one in conditions if isinstance(one, dict)):
@@ -166,7 +166,7 @@ def from_stored(stored: Mapping[str, Any]) -> StatusRecord:
             word.last_event = "", one.get("message", "")
     start = stored.get("start")
     if isinstance(start, dict):
-        with contextlib.suppress(TypeError, ValueError):  # somebody else's scribble
+        with contextlib.suppress(TypeError, ValueError):  # malformed by another writer
             word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
             word.earliest_s = seconds(start.get("earliest") or "") or None
             word.latest_s = seconds(start.get("latest") or "") or None
@@ -181,7 +181,7 @@ def _moved(said_s: float | None, found_s: float | None, now_s: float) -> bool:
 
 
 def same(stored: Any, wanted: Any) -> bool:
-    """Tell whether merging a status into the stored one would change nothing but times.
+    """Return whether merging a status into the stored one would change nothing but times.
 
     What is not stored is as good as empty.
     """
@@ -195,7 +195,7 @@ def same(stored: Any, wanted: Any) -> bool:
 
 
 def redacted(refusal: Refusal, told: Callable[[str], str]) -> Refusal:
-    """Return a refusal with its remedies as its reader is told of them."""
+    """Return a refusal with remedies as its readers may read them."""
     remedies = (replace(one, message=told(one.message)) for one in refusal.remedies)
     return replace(refusal, remedies=tuple(remedies))
 

@@ -87,7 +87,7 @@ def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
 
 
 def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
-    """Return as many as there is room for as JSON: of the namespaces in turn, in their order."""
+    """Return as many as fit as JSON, taken from the namespaces in turn."""
     turns: Counter[str] = Counter()
     found: list[tuple[int, int, str, str]] = []
     for at, one in enumerate(pasts):

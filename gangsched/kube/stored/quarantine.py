@@ -1,4 +1,4 @@
-"""What is set aside across restarts: requests that no plan comes back from, objects that end us.
+"""The quarantine across restarts: requests that planning hangs on, objects that end the process.
 
 An entry says of whom, why and until when. A gang is known by what it asks for, so that one made
 anew under another name is not planned either, and one that was changed is. An object is known by
@@ -33,10 +33,10 @@ from gangsched.kube.stored.config_map import ConfigMapEntry
 log = logging.getLogger(__name__)
 
 SLOW_S = 3600.0
-"""How long a gang is set aside whose plan took too long and could be stopped."""
+"""Seconds in quarantine of a gang whose planning took too long and could be stopped."""
 
 LOST_S = 86_400.0
-"""How long whatever ended a process is set aside: it may do so once a day."""
+"""Seconds in quarantine of a gang or object that ended a process: it may do so once a day."""
 
 _SAVE_S = 5.0
 _PROBLEM_MAX = 200
@@ -44,7 +44,7 @@ _TIMES = 2
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """Who was set aside first, why, and until when. Times are seconds since the epoch."""
+    """The gang or object, why, and until when. Times are seconds since the epoch."""
 
     who: str
     problem: str
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A gang that is being planned for long, and how many processes have not come back from it."""
+    """A gang whose planning is slow, and how many processes ended at it."""
 
     who: str
     times: int
@@ -97,7 +97,7 @@ class Quarantine:
     # -- kept across restarts -----------------------------------------------------------------
 
     async def read(self, now_s: float) -> None:
-        """Take over what an earlier process has set aside."""
+        """Restore the entries of an earlier process."""
         text = await self._place.read()
         if not text:
             return
@@ -121,7 +121,7 @@ class Quarantine:
             log.warning("%s is set aside: %s", entry.who, entry.problem)
 
     async def save(self) -> None:
-        """Write what changed; where that fails it is said and tried no more."""
+        """Write the entries if they changed; a failure is logged and not retried."""
         async with self._saving:  # the newest must be the last
             if not self._changed:
                 return
@@ -136,14 +136,14 @@ class Quarantine:
     # -- gangs --------------------------------------------------------------------------------
 
     def add_gang(self, waiting: PendingGang, problem: str, for_s: float, now_s: float) -> None:
-        """Set aside what a gang asks for, whoever asks for it in its namespace."""
+        """Quarantine the request of a gang, for every gang of its namespace with this request."""
         entry = Entry(waiting.gang.id, problem, now_s + for_s)
         log.error("%s is set aside: %s", entry.who, problem)
         self._gangs = _with(self._gangs, request(waiting), entry, now_s)
         self._new = self._changed = True
 
     def suspect(self, waiting: PendingGang) -> str:
-        """Note that a gang is being planned for long; return what to clear it by."""
+        """Note that planning of a gang is slow; return the key to clear it by."""
         mark = request(waiting)
         known = self._suspects.pop(mark, None)
         times = known.times + 1 if known is not None else 1
@@ -157,7 +157,7 @@ class Quarantine:
         self._changed |= self._suspects.pop(mark, None) is not None
 
     def caught(self, view: EngineView, now_s: float) -> list[PlanFailed]:
-        """Return of the gangs to plan those that are set aside."""
+        """Return a fact for each gang to plan that is in quarantine."""
         self._gangs = {mark: one for mark, one in self._gangs.items() if now_s < one.until_s}
         if not self._gangs:
             return []
@@ -182,7 +182,7 @@ class Quarantine:
     # -- objects ------------------------------------------------------------------------------
 
     def add_object(self, kind: str, raw: bytes, error: BaseException, now_s: float) -> None:
-        """Set aside an object as its owner wrote it: the engine failed on it."""
+        """Quarantine an object as it is written: the engine failed on it."""
         found = decode_bounded(_object.decode, raw)
         who = f"{kind} {found.metadata.namespace}/{found.metadata.name}"
         why = error.__cause__ or error
@@ -194,7 +194,7 @@ class Quarantine:
         self._changed = True
 
     def of_object(self, raw: bytes, now_s: float) -> str:
-        """Return why an object is set aside, or the empty string."""
+        """Return why an object is in quarantine, or the empty string."""
         if not self._objects:
             return ""
         found = decode_bounded(_object.decode, raw)

@@ -1,4 +1,4 @@
-"""The scheduler names that are served: whoever looks at the cluster has to read pods as we do."""
+"""The scheduler names that are served: commands have to read pods as the scheduler does."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ class ServedNames:
         self._place = ConfigMapEntry(client, config_map, "scheduler-names.json")
 
     async def read(self) -> frozenset[str]:
-        """Return the names that whoever leads serves, as far as they are known."""
+        """Return the names that the leader serves, as far as they are known."""
         try:
             found = json.loads(await self._place.read() or "[]")
         except (ValueError, RecursionError) as error:

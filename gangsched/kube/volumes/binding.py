@@ -59,7 +59,7 @@ class VolumeBinder:
     # -- who is held --------------------------------------------------------------------------
 
     def hold(self, order: o.Prepare) -> bool:
-        """Hold a member that has claims to be bound; tell whether it has any."""
+        """Hold a member that has claims to be bound; return whether it has any."""
         if not any(self._unsettled(use.key) for use in self._volumes.uses(order.uid)):
             return False
         self._held.setdefault(order.gang, {})[order.uid] = order
@@ -258,7 +258,7 @@ class VolumeBinder:
         return await asyncio.shield(one.call)
 
     def _bound(self, one: Pass, keys: Iterable[Key]) -> bool:
-        """Tell whether claims and their volumes are bound to each other."""
+        """Return whether claims and their volumes are bound to each other."""
         awaited = []
         for key in keys:
             claim, order, wanted = self._claim(one, key), one.pods[key][0], one.selected.get(key)

@@ -132,12 +132,12 @@ class Volumes:
         return found
 
     def bound(self, claim: Claim) -> bool:
-        """Tell whether a claim and its volume are bound to each other."""
+        """Return whether a claim and its volume are bound to each other."""
         volume = self.known.get(claim.volume)
         return claim.bound and volume is not None and prebound(claim, volume)
 
     def waits_for_consumer(self, claim: Claim) -> bool:
-        """Tell whether a claim is not bound before a pod has a node."""
+        """Return whether a claim is not bound before a pod has a node."""
         of = self.classes.get(claim.class_name)
         return of is not None and of.waits and not claim.volume
 

@@ -25,7 +25,7 @@ Two claims of a pod have to fit in what a pod may select nodes by.
 
 
 def suits(claim: Claim, volume: Volume) -> bool:
-    """Tell whether a claim may have a volume, on whatever node it is."""
+    """Return whether a claim may have a volume, on whatever node it is."""
     if volume.deleting or volume.terms is None:
         return False
     (name, size, modes, labels, mode, attributes) = claim.wanted
@@ -44,7 +44,7 @@ def suits(claim: Claim, volume: Volume) -> bool:
 
 
 def prebound(claim: Claim, volume: Volume) -> bool:
-    """Tell whether a volume is kept for a claim."""
+    """Return whether a volume is kept for a claim."""
     return volume.of == claim.key and volume.of_uid in ("", claim.uid)
 
 
@@ -114,7 +114,7 @@ def all_of(terms: Terms, others: Terms) -> Terms | str:
 
 
 def reaches(terms: Terms | None, node: Node) -> bool:
-    """Tell whether terms hold on a node."""
+    """Return whether terms hold on a node."""
     return terms is not None and (not terms or any(matches(one, node) for one in terms))
 
 
@@ -163,7 +163,7 @@ def _pass_on(
 
 
 def newer(found: Versioned, known: Versioned | None) -> bool:
-    """Tell whether an object is not older than what is known of it: what a write answered counts.
+    """Return whether an object is not older than what is known of it: what a write answered counts.
 
     Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
     """

@@ -160,7 +160,7 @@ class Claim:
 
     @property
     def alone(self) -> bool:
-        """Tell whether one pod at a time may use it."""
+        """Return whether one pod at a time may use it."""
         return ALONE in self.wanted[2]
 
 
@@ -303,7 +303,7 @@ def storage_class(raw: bytes) -> StorageClass:
 
 
 def tells_capacity(raw: bytes) -> bool:
-    """Tell whether a CSIDriver says how much storage there is where.
+    """Return whether a CSIDriver says how much storage there is where.
 
     Raises:
         DecodeError: it is not understood.

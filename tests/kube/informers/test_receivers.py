@@ -189,7 +189,7 @@ async def test_a_group_that_was_understood_goes_on_and_hears_of_its_mistake_once
     assert reason != "Invalid"
     assert len(events) == 1
     assert "'soon'; it must be a whole number" in events[0]
-    assert events[0].endswith("What was declared before goes on.")
+    assert events[0].endswith("The last valid declaration stays in effect.")
     there[kind].on_update(group())
     there[kind].on_update(group("soon"))
     assert len(told(scheduler)[1]) == 2

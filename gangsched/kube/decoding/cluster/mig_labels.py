@@ -26,7 +26,7 @@ Layouts = tuple[Layout, ...]
 
 
 def failed(labels: Mapping[str, str]) -> bool:
-    """Tell whether the mig-manager gave up on the node's last configuration."""
+    """Return whether the mig-manager gave up on the node's last configuration."""
     return labels.get(STATE_LABEL) == "failed"
 
 

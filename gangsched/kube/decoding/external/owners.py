@@ -1,4 +1,4 @@
-"""Objects of others whose pods are a gang without a group: Jobs, JobSets, training jobs, Ray's.
+"""Objects of other controllers whose pods are a gang without a group: Jobs, JobSets, Ray jobs.
 
 Upstream's operators run training jobs where they are installed; so do ours, whose pods name a
 group. So an object here stands for a gang once one of its pods names us (`foreign_seen.py`).
@@ -51,8 +51,8 @@ Part = tuple[int, Any]
 def _together(parts: Iterable[Part], ours: frozenset[str]) -> int:
     """Return how many pods of some parts are scheduled here.
 
-    Those are the parts whose templates name us. Where none does, the operator writes our name into
-    all pods.
+    Those are the parts whose templates name gangsched. If no template does, the operator writes the
+    scheduler name into all pods.
     """
     counted = [(count, _scheduler(template) in ours) for count, template in parts]
     named = [count for count, is_ours in counted if is_ours]
