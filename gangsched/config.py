@@ -37,20 +37,20 @@ class PolicyConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     order: str = "fifo"
-    """Entry point in `gangsched.orders`: who is next."""
+    """Entry point in `gangsched.orders`: the order of gangs in a queue."""
 
     placer: str = "cpsat"
-    """Entry point in `gangsched.placers`: where a gang goes. The default counts first, and solves
+    """Entry point in `gangsched.placers`: the nodes of a gang. The default counts first, and solves
     only what counting cannot prove."""
 
     sharing: str = "drf"
     """Entry point in `gangsched.sharings`: which queue is next, at each level of their tree."""
 
     backfill: str = "easy"
-    """Entry point in `gangsched.backfills`: who gets room kept in time when it does not fit."""
+    """Entry point in `gangsched.backfills`: which gangs get a backfill reservation."""
 
     preemptor: str = "cheapest"
-    """Entry point in `gangsched.preemptors`: who is stopped where a queue lets another go first."""
+    """Entry point in `gangsched.preemptors`: which gangs are preempted."""
 
     sharing_options: dict[str, Any] = {}
     backfill_options: dict[str, Any] = {}
@@ -61,117 +61,119 @@ class PolicyConfig(BaseModel):
 
 
 class SchedulerConfig(PolicyConfig):
-    """What `gangsched run` does, from a YAML file or from its flags."""
+    """Settings of `gangsched run`, from a YAML file or from its flags."""
 
     scheduler_name: str = Field("gangsched", min_length=1)
-    """Pods with this `spec.schedulerName` are ours."""
+    """Pods with this `spec.schedulerName` are scheduled by gangsched."""
 
     scheduler_aliases: tuple[str, ...] = ()
-    """Further names that are ours: those of peers whose jobs we take over, such as `volcano`."""
+    """Further scheduler names of gangsched: those of schedulers that it replaces, such as
+    `volcano`."""
 
     barrier_s: float = Field(60.0, gt=0)
-    """Seconds from reservation to the barrier where the gang sets none; a job controller creates
-    a thousand pods in a few seconds, so a minute means that something is wrong."""
+    """Seconds from reservation to the barrier, unless the gang sets a time. A job controller
+    creates a thousand pods in a few seconds, so a minute means that a pod does not come."""
 
     backoff_s: float = Field(1.0, gt=0)
-    """Seconds before a broken gang is planned again; doubles with each break."""
+    """Seconds before a gang is planned again that was torn down; doubles each time."""
 
     backoff_max_s: float = Field(60.0, gt=0)
-    """Upper bound of that back-off: what the world needs to mend is rarely longer."""
+    """Longest back-off in seconds; most causes are mended sooner."""
 
     avoid_s: float = Field(60.0, gt=0)
-    """Seconds a gang stays away from a node that refused one of its members; where no other has
-    room, it is tried again after the back-off."""
+    """Seconds that a gang avoids a node which refused one of its members. If no other node has free
+    capacity, the node is tried again after the back-off."""
 
     repartition_s: float = Field(600.0, gt=0)
-    """Seconds a gang waits for GPUs to be cut anew (a mig-manager may restart the node's clients)
-    or for moved gangs to leave, before it is planned again."""
+    """Seconds that a gang waits for a repartition (a mig-manager may restart the GPU clients of the
+    node) or for moved gangs to terminate, before it is planned again."""
 
     mig_config_map: str = Field("gpu-operator/gangsched-mig-config", pattern=r"^[^/]+/[^/]+$")
-    """Namespace and name of the ConfigMap that NVIDIA's mig-manager reads its layouts from."""
+    """ConfigMap (namespace/name) from which NVIDIA's mig-manager reads its layouts."""
 
     advice_s: float = Field(30.0, gt=0)
-    """Seconds until advice to a refused gang is found anew: the world has moved."""
+    """Seconds until advice for a refused gang is computed again, since the cluster changes."""
 
     advice_interval_s: float = Field(0.5, gt=0)
-    """Pause between rounds of advice, which share the machine with planning."""
+    """Seconds between rounds of advice, which share the machine with planning."""
 
     defragment: Literal["off", "advise", "apply"] = "advise"
-    """Whether moving other gangs is considered for a refused one: never, as advice, or done."""
+    """Whether gangs may be moved for a refused gang: never, as advice alone, or in fact."""
 
     defragment_gpu_s: float = Field(36_000.0, ge=0)
-    """GPU-seconds of work that one defragmentation may lose; ten GPU-hours."""
+    """GPU-seconds of work that one defragmentation may lose; 36,000 are ten GPU-hours."""
 
     defragment_gangs: int = Field(4, ge=1, le=64)
     """Gangs that one defragmentation may move."""
 
     gpu_rates: dict[str, Annotated[float, Field(gt=0)]] = {}
-    """What a GPU of a kind is worth for shares and budgets: `{H100: 2, A100: 1}`. A kind is a part
-    of the product's name; GPUs of no kind are worth 1."""
+    """Weights of GPU types for shares and budgets: `{H100: 2, A100: 1}`. A GPU type is a part of
+    the product name; other GPUs have weight 1."""
 
     half_life_s: float = Field(604_800.0, gt=0)
-    """Half-life of the past GPU time that fair shares look at; a week, as in Slurm."""
+    """Half-life in seconds of past GPU time in fair shares; the default is a week, as in Slurm."""
 
     history_config_map: str = Field("gangsched-system/gangsched-history", pattern=r"^[^/]+/[^/]+$")
-    """ConfigMap (namespace/name) that keeps learnt run times across restarts."""
+    """ConfigMap (namespace/name) that keeps learned run times across restarts."""
 
     past_config_map: str = Field("gangsched-system/gangsched-past", pattern=r"^[^/]+/[^/]+$")
-    """ConfigMap (namespace/name) that keeps across restarts what gangs have been through: promises,
-    back-off, excluded nodes."""
+    """ConfigMap (namespace/name) that keeps the history of gangs across restarts: backfill
+    reservations, back-off, excluded nodes."""
 
     history_interval_s: float = Field(60.0, gt=0)
-    """Pause between writes of learnt run times."""
+    """Seconds between writes of learned run times."""
 
     replan_s: float = Field(10.0, gt=0)
-    """Seconds until refused gangs are planned again although nothing came free."""
+    """Seconds until refused gangs are planned again although no capacity was freed."""
 
     ready_tries: int = Field(5, ge=1)
-    """Times a gang may fail to become ready before it is given up."""
+    """Times that a gang may fail to become ready before it is not started again."""
 
     forecast_interval_s: float = Field(10.0, gt=0)
-    """Pause between forecasts of start times."""
+    """Seconds between forecasts of start times."""
 
     forecast_runs: int = Field(7, ge=1, le=101)
-    """Runs of a forecast: their median is told, and their range, as wide as earlier starts ask."""
+    """Runs of a forecast: it reports their median and range, widened by earlier errors."""
 
     forecast_cycles: int = Field(100, ge=1)
-    """Planning cycles in each run; bounds how far a forecast looks and what it costs."""
+    """Planning cycles in each run, which limit how far a forecast looks and what it costs."""
 
     job_kinds: tuple[str, ...] | None = None
-    """Kinds whose jobs we run whatever other operators do, such as `[PyTorchJob, JobSet]`; `[]` is
-    none. Default: at any time all those that no other operator runs then."""
+    """Kinds of jobs that gangsched runs even if another operator does, such as
+    `[PyTorchJob, JobSet]`; `[]` is none. Default: all kinds that no other operator runs."""
 
     job_env: dict[str, str] = Field(default_factory=dict)
-    """Variables for every container of our jobs' pods, such as `{MLFLOW_TRACKING_URI: ...}`; what a
-    container sets itself counts."""
+    """Variables for every container of the pods of jobs, such as `{MLFLOW_TRACKING_URI: ...}`. A
+    variable that a container sets itself has precedence."""
 
     schedule_trials: bool = True
-    """Whether the pods of Experiments' Jobs are ours where their template names no scheduler."""
+    """Whether gangsched schedules pods of Jobs of Experiments whose template names no scheduler."""
 
     evaluation_s: float = Field(EVALUATION_S.most, ge=1)
-    """Seconds that the search for an Experiment's next points may take, or reading a trial's log,
-    or matching a JobSet's patterns: each in one of two processes, by namespaces in turn."""
+    """Seconds that one evaluation may take: the search for the next points of an Experiment,
+    reading the log of a trial, or matching the patterns of a JobSet. Two processes evaluate, for
+    namespaces in turn."""
 
     evaluation_mib: int = Field(EVALUATION_MIB.most, ge=128)
-    """MiB of memory of each of these processes, which the container must have besides its own."""
+    """MiB of memory of each of the two evaluation processes, beside that of the scheduler."""
 
     courtesy_share: float = Field(0.2, gt=0, le=1)
-    """Share of a core that advice, and forecasts, may each take: they run beside planning and
-    binding, in the same interpreter."""
+    """Share of a core that advice, and forecasts, may each take. They share the interpreter with
+    planning and binding."""
 
     audit_interval_s: float = Field(30.0, gt=0)
-    """Pause between comparisons of what queues are charged with what runs."""
+    """Seconds between audits that compare the usage of queues with running pods."""
 
     binds_in_flight: int = Field(64, ge=1, le=1024)
-    """Bindings posted at once. On two cores 64 gave more than 32, and 128 no more than 64."""
+    """Bind calls in flight at once. On two cores 64 are faster than 32, and 128 are not faster."""
 
     plan_interval_s: float = Field(0.02, ge=0)
-    """Pause between planning cycles, so that gangs arriving together are planned together."""
+    """Seconds between planning cycles, so that gangs that arrive together are planned together."""
 
     plan_deadline_s: float = Field(20.0, gt=0)
     """Seconds that planning one gang may take; it usually takes milliseconds. A gang that takes
-    longer is set aside, and the others go on. Where planning it does not even stop within as many
-    seconds more, this process ends, and the next leader sets the gang aside."""
+    longer is quarantined, and the other gangs are planned. If planning does not stop within as many
+    seconds more, this process ends, and the next leader quarantines the gang."""
 
     advice_deadline_s: float = Field(60.0, gt=0)
     """Seconds that advice for one refused gang may take, some tens of plans."""
@@ -180,51 +182,52 @@ class SchedulerConfig(PolicyConfig):
     """Seconds that one forecast of start times may take, hundreds of plans."""
 
     starts_waiting: int = Field(2_000, ge=1)
-    """Bindings that may wait their turn before planning pauses: who comes next is chosen late."""
+    """Bind calls that may be queued before planning pauses, so that later gangs are chosen late."""
 
     planned_pods_max: int = Field(500_000, ge=1)
-    """Pods of PodGroups with templates that one namespace may have: each is kept in memory, some
-    hundred bytes, before it exists. Further groups wait, and say so."""
+    """Pods of PodGroups with templates in one namespace. Each takes some hundred bytes of memory
+    before it exists. Further groups wait, and their status says so."""
 
     name_others: bool = False
-    """Whether what users read names gangs of other namespaces, and queues that theirs may not use:
-    in the status and Events of gangs, on pods that are stopped, and in the status of Queues. By
-    default they are counted. The log, the audit trail and `gangsched explain` always name them."""
+    """Whether texts for users name gangs of other namespaces, and queues that their namespace may
+    not use: statuses and Events of gangs, conditions of evicted pods, statuses of Queues. By
+    default such gangs are counted. The log, the audit log and `gangsched explain` always name
+    them."""
 
     settle_s: float = Field(0.5, ge=0)
-    """Pause between the first listing and the first plan: binds that an earlier process had in
-    flight have reached the watch by then."""
+    """Seconds between the first listing and the first plan: by then the watch has received the
+    binds of an earlier process."""
 
     journal: Path | None = None
-    """File to which every fact and decision is added, for `gangsched replay`; default: none. It
-    grows by some kilobytes for each pod, and by a line for each of five ticks a second."""
+    """File to which every fact and decision is appended, for `gangsched replay`. It grows by some
+    kilobytes for each pod, and by five lines a second. Default: none."""
 
     audit: Path | None = None
-    """File of the audit trail: who was stopped for whom and why, pods deleted, queues changed, a
-    line of JSON each; `/dev/stdout` where something collects that. Default: none."""
+    """File of the audit log, one JSON object a line: preempted gangs, for which gang and why,
+    deleted pods, changed queues. `/dev/stdout` if a collector reads it. Default: none."""
 
     leader_elect: bool = False
-    """Whether several processes share one cluster: one leads, the others stand by."""
+    """Whether several processes run in one cluster: one leads, the others stand by."""
 
     lease: str = Field("gangsched-system/gangsched", pattern=r"^[^/]+/[^/]+$")
     """Lease (namespace/name) that the leader holds."""
 
     lease_s: float = Field(8.0, ge=2, le=300)
-    """Seconds a Lease is good for. Its holder stops acting after five eighths of them without a
-    renewal; another begins, where it died, after all of them."""
+    """Seconds that a Lease is valid. Its holder stops acting after five eighths of them without a
+    renewal. Another process takes over after all of them."""
 
     extender_host: str = "127.0.0.1"
-    """Address the extender and /metrics listen on."""
+    """Address on which the extender and /metrics listen."""
 
     tls_secret: str | None = Field(None, pattern=r"^[^/]+/[^/]+$")
-    """Secret (namespace/name) with the certificates of our ports, made where it is not there. With
-    it, the extender lets only those in who have a certificate of its authority."""
+    """Secret (namespace/name) with the certificates of the ports, created if it is missing. With it
+    the extender accepts only clients with a certificate of its authority."""
 
     tls_host: str = "gangsched-leader.gangsched-system.svc"
-    """Name in our certificate: that of the Service by which kube-scheduler finds the leader."""
+    """Name in the certificate: the Service by which kube-scheduler finds the leader."""
 
     metrics_access: Literal["open", "reviewed"] = "open"
-    """Who may read /metrics: everybody, or whose token the API server lets `get` it."""
+    """Who may read /metrics: every client, or users whom the API server allows to `get` it."""
 
     extender_port: int = Field(0, ge=0, le=65535)
     """Port of the extender; 0 takes a free one."""
