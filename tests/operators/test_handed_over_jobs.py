@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -218,11 +219,7 @@ class Engine:
 
     @staticmethod
     def _state(count: int):
-        class State:
-            def bound_count(self) -> int:
-                return count
-
-        return State()
+        return SimpleNamespace(members=SimpleNamespace(bound_count=lambda: count))
 
 
 @pytest.mark.parametrize(
