@@ -123,6 +123,20 @@ class Drain:
     lost_gpu_s: float
 
 
+class ReportReason(StrEnum):
+    """Reasons of reports on gangs that are not refused: statuses and Events show them."""
+
+    PLACED = "Placed"
+    RESERVED = "Reserved"
+    PREEMPTED = "Preempted"
+    BROKEN = "Broken"
+    SHRUNK = "Shrunk"
+    BELOW_MINIMUM = "BelowMinimum"
+    OUTGROWN = "Outgrown"
+    INVALID = "Invalid"
+    """Its object cannot be read: the driver reports that, not the engine."""
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """Tell the user where the gang stands: a state of the engine, a reason and a sentence.

@@ -238,9 +238,9 @@ class FaultWorld:
                     self._later(lambda u=uid, n=node: self._bind(u, n))  # type: ignore[misc]
                 case o.Evict(uid=uid):
                     self._later(lambda u=uid: self._evict(u))  # type: ignore[misc]
-                case o.Report(reason="Broken"):
+                case o.Report(reason=o.ReportReason.BROKEN):
                     self.outcome.broken += 1
-                case o.Report(reason="Placed"):
+                case o.Report(reason=o.ReportReason.PLACED):
                     self.outcome.placed += 1
                 case _:
                     pass

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import AdvanceReservation, Queue
@@ -365,4 +366,4 @@ class JobRun:
 
     def _keeps_minimum(self, gang: GangId) -> bool:
         state = self.engine.view.gangs.get(gang)
-        return state is not None and state.state.value == "Placed"
+        return state is not None and state.state is State.PLACED

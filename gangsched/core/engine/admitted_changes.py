@@ -215,6 +215,6 @@ class AdmittedChanges:
         if gang.state is not State.PLACED or doubt == reported:
             return
         if doubt:
-            self._outbox.report(gang, Reason.NOT_ADMITTED.value, doubt)
+            self._outbox.report(gang, Reason.NOT_ADMITTED, doubt)
         else:
             self._outbox.report_placed(gang, adopted=True)

@@ -163,7 +163,7 @@ class ObservedPods:
         if gang.state is State.PLACED:
             self._members.withdraw(gang, member, reason)
             gang.mark_changed()
-            self._outbox.report(gang, "Outgrown", f"{reason}. It is planned again.")
+            self._outbox.report(gang, o.ReportReason.OUTGROWN, f"{reason}. It is planned again.")
         else:
             self._lifecycle.fail(gang, reason, now_s)
         self._lifecycle.settle(gang, now_s)

@@ -2,7 +2,7 @@
 
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang import GangState
-from gangsched.core.model.refusal import plural
+from gangsched.core.model.refusal import Reason, plural
 
 
 class Outbox:
@@ -16,11 +16,20 @@ class Outbox:
         """Give orders."""
         self._orders.extend(orders)
 
-    def report(self, gang: GangState, reason: str, message: str, *, adopted: bool = False) -> None:
+    def report(
+        self,
+        gang: GangState,
+        reason: o.ReportReason | Reason,
+        message: str,
+        *,
+        adopted: bool = False,
+    ) -> None:
         """Report the state of a gang that is not refused, with a reason and a sentence."""
         state, queue = gang.state.value, gang.account[0] if gang.holds_nodes() else ""
         self.emit(
-            o.Report(gang.id, state, reason, message, None, gang.reservation.proof, adopted, queue)
+            o.Report(
+                gang.id, state, reason.value, message, None, gang.reservation.proof, adopted, queue
+            )
         )
 
     def report_placed(self, gang: GangState, *, adopted: bool) -> None:
@@ -28,7 +37,7 @@ class Outbox:
         nodes = len({m.bound_node for m in gang.members.values() if m.bound_node})
         self.report(
             gang,
-            "Placed",
+            o.ReportReason.PLACED,
             f"all {plural(gang.members.bound_count(), 'pod')} of the gang are bound, "
             f"to {plural(nodes, 'node')}.",
             adopted=adopted,

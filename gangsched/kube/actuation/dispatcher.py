@@ -65,12 +65,12 @@ class Dispatcher:
     def _count(self, report: o.Report) -> None:
         level = logging.INFO if self.started() else logging.DEBUG
         log.log(level, "%s: %s: %s", report.gang, report.reason, report.message)
-        if report.reason == "Placed" and not report.adopted:
+        if report.reason == o.ReportReason.PLACED and not report.adopted:
             self.metrics.gangs_placed.inc()
             gang = self.engine.view.gangs.get(report.gang)
             if gang is not None and (since_s := gang.waits_since_s()):
                 self._waited(gang, max(self.now_s() - since_s, 0.0))
-        elif report.reason == "Broken":
+        elif report.reason == o.ReportReason.BROKEN:
             self.metrics.gangs_broken.inc()
 
     def _waited(self, gang: GangState, wait_s: float) -> None:

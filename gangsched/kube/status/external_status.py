@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from gangsched.core.engine.gangs.member import State
 from gangsched.kube.decoding.external.groups import ExternalKind
 from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO
 from gangsched.kube.decoding.native_groups import VERSIONS
@@ -31,7 +32,7 @@ def _volcano_status(progress: GangProgress) -> dict[str, Any]:
     """Pending -> Inqueue (pods may be created) -> Running -> Completed."""
     running, succeeded, _ = progress.pods
     phase = "Inqueue"
-    if progress.state == "Placed":
+    if progress.state == State.PLACED:
         phase = "Completed" if progress.done else "Running"
         if not progress.done and running + succeeded < progress.minimum:
             phase = "Unknown"
@@ -39,7 +40,7 @@ def _volcano_status(progress: GangProgress) -> dict[str, Any]:
     condition["lastTransitionTime"] = progress.since
     if progress.refused:
         condition |= {"type": "Unschedulable", "reason": "NotEnoughResources"}
-    elif progress.state == "Placed":
+    elif progress.state == State.PLACED:
         condition |= {"type": "Scheduled", "reason": "tasks in gang are ready to be scheduled"}
     else:
         return {"phase": phase, **_counts(progress)}
@@ -50,17 +51,17 @@ def _plugin_status(progress: GangProgress) -> dict[str, Any]:
     """Pending -> Scheduling -> Scheduled -> Running -> Finished | Failed."""
     running, succeeded, failed = progress.pods
     phase = "Scheduling" if progress.refused or progress.state == "Pending" else "Pending"
-    if progress.state in ("Reserved", "Binding"):
+    if progress.state in (State.RESERVED, State.BINDING):
         phase = "Scheduled"
-    if progress.state == "Placed":
+    if progress.state == State.PLACED:
         phase = "Running" if running + succeeded >= progress.minimum else "Scheduled"
-    if progress.state == "Placed" and progress.done:
+    if progress.state == State.PLACED and progress.done:
         phase = "Failed" if failed else "Finished"
     return {"phase": phase, **_counts(progress)}
 
 
 def _kai_status(progress: GangProgress) -> dict[str, Any]:
-    phase = "Running" if progress.state == "Placed" else "Pending"
+    phase = "Running" if progress.state == State.PLACED else "Pending"
     found: dict[str, Any] = {"phase": phase, **_counts(progress), "schedulingConditions": []}
     if progress.refused:
         found["schedulingConditions"] = [

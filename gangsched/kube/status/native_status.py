@@ -3,9 +3,12 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.model.refusal import Reason
+from gangsched.core.orders import ReportReason
 from gangsched.kube.status.gang_progress import GangProgress
 
-_ERRORS = frozenset({"Invalid", "PlanFailed"})
+_ERRORS = frozenset({ReportReason.INVALID, Reason.PLAN_FAILED})
 _DISRUPTED = "DisruptionTarget"
 
 
@@ -30,7 +33,7 @@ def _scheduled(progress: GangProgress, condition: str, before: Mapping[str, Any]
     """
     if before is not None and before.get("status") == "True":
         return before
-    if progress.state == "Placed":
+    if progress.state == State.PLACED:
         return _condition(progress, condition, "True", "Scheduled", before)
     if progress.reason in _ERRORS:
         return _condition(progress, condition, "False", "SchedulerError", before)
@@ -41,9 +44,9 @@ def _scheduled(progress: GangProgress, condition: str, before: Mapping[str, Any]
 
 def _disrupted(progress: GangProgress, before: Mapping[str, Any] | None) -> Any:
     """Return the condition that a group is stopped for another, until it starts again."""
-    if progress.reason == "Preempted":
+    if progress.reason == ReportReason.PREEMPTED:
         return _condition(progress, _DISRUPTED, "True", "PreemptionByScheduler", before)
-    if before is not None and progress.state == "Placed":
+    if before is not None and progress.state == State.PLACED:
         return _condition(progress, _DISRUPTED, "False", "Scheduled", before)
     return before
 

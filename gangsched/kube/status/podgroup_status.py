@@ -14,9 +14,10 @@ from typing import Any
 
 from gangsched.api import keys, names
 from gangsched.api.timestamps import rfc3339
+from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
-from gangsched.core.orders import Release, Report, Reserve
+from gangsched.core.orders import Release, Report, ReportReason, Reserve
 from gangsched.core.planning.forecast import Prediction
 from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.client.client import MERGE, STRATEGIC, KubeClient
@@ -41,17 +42,17 @@ log = logging.getLogger(__name__)
 
 _WRITERS = 8
 _AGAIN_S = 5.0
-_QUIET = frozenset({"Reserved", "BackingOff"})
+_QUIET = frozenset({ReportReason.RESERVED, Reason.BACKING_OFF})
 """Written in the status alone: an Event for every gang would be one more write."""
 
-_TOLD_BY_OWNERS = frozenset({"Placed"})
+_TOLD_BY_OWNERS = frozenset({ReportReason.PLACED})
 """Reported by the job of a group in its own Events."""
 
-_PASSING_S = {
-    "TooFewPods": 0.5,
-    "SchedulingGated": 0.5,
-    "Reserved": 0.5,
-    Reason.NO_GROUP.value: 5.0,
+_PASSING_S: dict[str, float] = {
+    Reason.TOO_FEW_PODS: 0.5,
+    Reason.GATED: 0.5,
+    ReportReason.RESERVED: 0.5,
+    Reason.NO_GROUP: 5.0,
 }
 """States that most gangs leave within moments, reported only if they last: else every pod of a
 large gang would cost a status write and an Event. Pods are observed before the object that declares
@@ -126,7 +127,7 @@ class PodGroupStatusWriter:
         if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
             wrong = self._invalid.get(order.gang)
             if wrong is not None:  # it is there, but cannot be understood
-                order = Report(order.gang, order.state, "Invalid", wrong)
+                order = Report(order.gang, order.state, ReportReason.INVALID.value, wrong)
         match order:
             case Reserve(assignments=assignments):
                 record.assignments = assignments
@@ -213,11 +214,11 @@ class PodGroupStatusWriter:
         new = self._invalid.get(gang) != message
         self._invalid[gang] = message
         if not before:
-            self.apply(Report(gang, "Pending", "Invalid", message))
+            self.apply(Report(gang, State.PENDING.value, ReportReason.INVALID.value, message))
         elif new:
             record = self._records.setdefault(gang, StatusRecord())
             event = f"{message}. The last valid declaration stays in effect."
-            record.events = [*record.events[1 - _EVENTS_MAX :], ("Invalid", event)]
+            record.events = [*record.events[1 - _EVENTS_MAX :], (ReportReason.INVALID.value, event)]
             self._changed(gang, record)
 
     def hint(self, gang: GangId, message: str, reason: str = keys.REASON) -> None:
@@ -288,7 +289,10 @@ class PodGroupStatusWriter:
                     self._queue.put(gang)
 
     async def _write_status(self, subject: ObjectRef, record: StatusRecord) -> None:
-        placed = record.state == "Placed" and record.reason in ("Placed", Reason.NOT_ADMITTED)
+        placed = record.state == State.PLACED and record.reason in (
+            ReportReason.PLACED,
+            Reason.NOT_ADMITTED,
+        )
         scheduled = "True" if placed else "False"
         if scheduled != record.scheduled:
             record.scheduled, record.since = scheduled, rfc3339()

@@ -9,6 +9,7 @@ from gangsched.api import keys
 from gangsched.api.timestamps import rfc3339
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.refusal import Reason, Refusal
+from gangsched.core.orders import ReportReason
 from gangsched.core.planning.forecast import Prediction
 from gangsched.kube.decoding.native_groups import VERSIONS
 from gangsched.kube.decoding.quantities import seconds
@@ -17,13 +18,13 @@ from gangsched.kube.status.other_schedulers import REASON as NOT_SERVED
 
 WARNINGS = frozenset(
     {
-        "Broken",
-        "BelowMinimum",
-        "Invalid",
-        "Preempted",
-        "Shrunk",
-        "GivenUp",
-        "PlanFailed",
+        ReportReason.BROKEN,
+        ReportReason.BELOW_MINIMUM,
+        ReportReason.INVALID,
+        ReportReason.PREEMPTED,
+        ReportReason.SHRUNK,
+        Reason.GIVEN_UP,
+        Reason.PLAN_FAILED,
         keys.REASON,
         NOT_SERVED,
     }

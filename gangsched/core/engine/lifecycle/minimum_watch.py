@@ -5,6 +5,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.outbox import Outbox
+from gangsched.core.orders import ReportReason
 
 
 class MinimumWatch:
@@ -42,7 +43,7 @@ class MinimumWatch:
         timeout_s = self._deadlines.allow_below_minimum(gang, now_s)
         self._outbox.report(
             gang,
-            "BelowMinimum",
+            ReportReason.BELOW_MINIMUM,
             f"{bound} of at least {gang.minimum()} members run; the gang is stopped and "
             f"queued again unless it is whole within {timeout_s:g} s.",
         )

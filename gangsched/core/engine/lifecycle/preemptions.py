@@ -51,7 +51,7 @@ class Preemptions:
         for name in eviction.pods:
             self._members.evict(gang, gang.members[name], reason, preempted=True)
         taken = plural(len(eviction.pods), "surplus pod")
-        self._outbox.report(gang, "Shrunk", f"{taken} {reason}.")
+        self._outbox.report(gang, o.ReportReason.SHRUNK, f"{taken} {reason}.")
 
     def drain(self, drained: Drained, now_s: float) -> None:
         """End a gang for an administrator; it keeps its turn."""

@@ -92,12 +92,12 @@ class Reservations:
         parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
         parts += [f"{evicted} is being stopped"] * bool(evicted)
         what = " and ".join(parts) or "others are being stopped"
-        self._outbox.report(gang, Reason.MAKING_ROOM.value, f"{what} to make room.")
+        self._outbox.report(gang, Reason.MAKING_ROOM, f"{what} to make room.")
 
     def _release_pods(self, gang: GangState, now_s: float) -> None:
         """Let a reserved gang's pods come, now that its nodes have what it is charged."""
         self._outbox.emit(o.Reserve(gang.id, gang.assignments()))
         nodes = len({member.assigned_node for member in gang.members.values() if member.stage})
         pods, on = plural(gang.members.in_progress(), "pod"), plural(nodes, "node")
-        self._outbox.report(gang, "Reserved", f"room for {pods} is reserved on {on}.")
+        self._outbox.report(gang, o.ReportReason.RESERVED, f"room for {pods} is reserved on {on}.")
         self._lifecycle.advance(gang, now_s)

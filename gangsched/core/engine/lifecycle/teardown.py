@@ -44,7 +44,7 @@ class Teardown:
         gang.mark_changed()
         gang.end_run()
         again = "" if gang.retry.failure_message else " and will be planned again"
-        reason = "Preempted" if preempted else "Broken"
+        reason = o.ReportReason.PREEMPTED if preempted else o.ReportReason.BROKEN
         self._outbox.report(gang, reason, f"{why.message}. The gang is stopped{again}.")
         self._outbox.emit(o.Release(gang.id))
         self._capacity.drop(gang)
