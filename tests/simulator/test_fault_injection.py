@@ -8,13 +8,13 @@ import pytest
 from builders import WrappedEngine
 from effort import seeds
 
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
-from gangsched.core.engine.lifecycle.minimum_watch import MinimumWatch
 from gangsched.core.engine.lifecycle.reservations import Reservations
 from gangsched.core.engine.parts import PartClasses
+from gangsched.core.engine.timing.minimum_watch import MinimumWatch
 from simulator.experiments import task
 from simulator.experiments.run import run
 from simulator.experiments.sweep import tasks, variants, work

@@ -17,12 +17,12 @@ from dataclasses import replace
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.engine.declarations import Change
+from gangsched.core.engine.allocation.declarations import Change
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.engine.limits import Limits
 from gangsched.core.engine.parts import PARTS, PartClasses, Parts
-from gangsched.core.engine.revalidation import still_fits, without_victims
+from gangsched.core.engine.plans.revalidation import still_fits, without_victims
 from gangsched.core.engine.settings import Settings
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang

@@ -6,8 +6,8 @@ from gangsched.core import facts as f
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage
-from gangsched.core.engine.lifecycle.run_times import is_finished
 from gangsched.core.engine.parts import Parts
+from gangsched.core.engine.timing.run_times import is_finished
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey

@@ -8,7 +8,7 @@ from builders import an_engine, node, plan, pod, templated
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import State
-from gangsched.core.engine.lifecycle.timers import Timers
+from gangsched.core.engine.timing.timers import Timers
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 
 GANGS = [GangId(f"ns/g{index}") for index in range(6)]

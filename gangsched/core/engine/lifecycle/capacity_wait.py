@@ -5,7 +5,7 @@ gets the room when it comes. Nothing of them is created or bound before it has c
 """
 
 from gangsched.core import orders as o
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node

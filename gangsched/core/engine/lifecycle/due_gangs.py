@@ -4,9 +4,9 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
-from gangsched.core.engine.lifecycle.run_times import RunTimes
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.settings import Settings
+from gangsched.core.engine.timing.run_times import RunTimes
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
 from gangsched.core.model.refusal import plural
 
 

@@ -1,14 +1,14 @@
 """Gangs that gather their members, and gangs that are complete and wait for a plan."""
 
-from gangsched.core.engine.admitted_changes import AdmittedChanges
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.incomplete import incomplete_reason
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.lifecycle.minimum_watch import MinimumWatch
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
-from gangsched.core.engine.refusal_reports import RefusalReports
-from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.timing.minimum_watch import MinimumWatch
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
+from gangsched.core.engine.views.running_set import RunningSet
 from gangsched.core.model.refusal import Reason, Refusal
 
 

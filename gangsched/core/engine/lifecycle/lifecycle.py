@@ -30,9 +30,9 @@ from typing import Protocol
 
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.lifecycle.transition import LEGAL, Cause, Transition
 from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.timing.timers import Timers
 
 _ROUNDS = 8
 """Transitions that one fact may lead to; a gang that would go on waits for the next fact."""

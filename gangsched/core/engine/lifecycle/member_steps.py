@@ -1,13 +1,13 @@
 """What happens to single members of a gang: prepared, bound, withdrawn, evicted, settled."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.outbox import Outbox
-from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
+from gangsched.core.engine.views.running_set import RunningSet
 from gangsched.core.model.ids import NodeName, PodUid
 
 

@@ -3,16 +3,16 @@
 from collections.abc import Collection
 
 from gangsched.core import orders as o
-from gangsched.core.engine.declarations import Declarations
-from gangsched.core.engine.drained_gangs import Drained
+from gangsched.core.engine.admission.drained_gangs import Drained
+from gangsched.core.engine.admission.preemption_history import PreemptionHistory
+from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
-from gangsched.core.engine.lifecycle.run_times import RunTimes
 from gangsched.core.engine.lifecycle.transition import Cause
 from gangsched.core.engine.outbox import Outbox
-from gangsched.core.engine.preemption_history import PreemptionHistory
+from gangsched.core.engine.timing.run_times import RunTimes
 from gangsched.core.model.ids import PodName
 from gangsched.core.model.placement import Eviction
 from gangsched.core.model.pods import GPU

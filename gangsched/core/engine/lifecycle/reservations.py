@@ -1,18 +1,18 @@
 """Reservations of the nodes that a plan chose, at once or once their capacity is there."""
 
 from gangsched.core import orders as o
-from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
-from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.pending_queue import PendingQueue
-from gangsched.core.engine.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
+from gangsched.core.engine.timing.timers import Timers
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Reason, plural

@@ -1,18 +1,18 @@
 """Gangs that run: late members are bound, and its run is watched."""
 
-from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
-from gangsched.core.engine.lifecycle.minimum_watch import MinimumWatch
-from gangsched.core.engine.lifecycle.run_times import RunTimes, is_finished
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
-from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.outbox import Outbox
-from gangsched.core.engine.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.timing.minimum_watch import MinimumWatch
+from gangsched.core.engine.timing.run_times import RunTimes, is_finished
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
+from gangsched.core.engine.timing.timers import Timers
 
 
 class Running:

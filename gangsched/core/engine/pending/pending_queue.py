@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from gangsched.core.engine.freed_generation import FreedGeneration
+from gangsched.core.engine.allocation.freed_generation import FreedGeneration
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.pending.equivalence import EquivalenceClasses
 from gangsched.core.engine.pending.refusal_log import RefusalLog, ReportChange, _same

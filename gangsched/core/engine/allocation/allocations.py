@@ -9,8 +9,8 @@ from collections.abc import Hashable, Iterable, Mapping
 from gangsched.core import facts as f
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.engine.declarations import Declarations
-from gangsched.core.engine.freed_generation import FreedGeneration
+from gangsched.core.engine.allocation.declarations import Declarations
+from gangsched.core.engine.allocation.freed_generation import FreedGeneration
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.model.gangs import NOBODY
 from gangsched.core.model.ids import GangId, NodeName

@@ -1,14 +1,14 @@
 """Gangs of which nothing is left."""
 
-from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
-from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.pending.pending_queue import PendingQueue
-from gangsched.core.engine.pending_views import PendingViews
-from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.engine.timing.timers import Timers
+from gangsched.core.engine.views.pending_views import PendingViews
+from gangsched.core.engine.views.running_set import RunningSet
 
 
 class GangRemoval:

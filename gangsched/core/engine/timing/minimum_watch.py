@@ -1,10 +1,10 @@
 """Gangs that run below their minimum."""
 
-from gangsched.core.engine.admitted_changes import AdmittedChanges
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.outbox import Outbox
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
 from gangsched.core.orders import ReportReason
 
 

@@ -2,9 +2,9 @@
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.carried_over import history_of, restore_history
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
+from gangsched.core.engine.admission.preemption_history import PreemptionHistory
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
@@ -12,13 +12,13 @@ from gangsched.core.engine.gangs.pod_templates import excess
 from gangsched.core.engine.gangs.running_views import terminating_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.reservations import Reservations
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
+from gangsched.core.engine.observed.carried_over import history_of, restore_history
 from gangsched.core.engine.outbox import Outbox
-from gangsched.core.engine.plan_feedback import PlanFeedback
-from gangsched.core.engine.preemption_history import PreemptionHistory
-from gangsched.core.engine.refusal_reports import RefusalReports
-from gangsched.core.engine.revalidation import still_fits
+from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.plans.plan_feedback import PlanFeedback
+from gangsched.core.engine.plans.revalidation import still_fits
 from gangsched.core.engine.settings import Settings
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
 from gangsched.core.model.placement import Placement
 from gangsched.core.planning.planner import Planned
 from gangsched.core.snapshot import BackfillReservation

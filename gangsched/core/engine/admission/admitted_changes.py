@@ -8,13 +8,13 @@ at again now and then.
 
 from dataclasses import replace
 
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.admission.queue_rules import QueueRulesReader
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.outbox import Outbox
-from gangsched.core.engine.pending_views import PendingViews
-from gangsched.core.engine.queue_rules import QueueRulesReader
+from gangsched.core.engine.views.pending_views import PendingViews
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.gangs import Gang, PendingGang
 from gangsched.core.model.ids import GangId

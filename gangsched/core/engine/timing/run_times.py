@@ -1,6 +1,6 @@
 """How long gangs run: what is learned when they end, and how long they may."""
 
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.running_views import running_view

@@ -3,19 +3,19 @@
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.cluster.gpu_sharing import Devices
-from gangsched.core.engine.admitted_changes import AdmittedChanges
-from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.gang_removal import GangRemoval
+from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.gangs.pod_templates import excess
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
+from gangsched.core.engine.observed.gang_removal import GangRemoval
 from gangsched.core.engine.outbox import Outbox
-from gangsched.core.engine.running_set import RunningSet
 from gangsched.core.engine.settings import Settings
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
+from gangsched.core.engine.views.running_set import RunningSet
 from gangsched.core.model.ids import NodeName, PodUid
 
 

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.allocation.allocations import Allocations
+from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State

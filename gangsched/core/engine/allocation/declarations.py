@@ -3,7 +3,7 @@
 from enum import Enum
 
 from gangsched.core import facts as f
-from gangsched.core.engine.freed_generation import FreedGeneration
+from gangsched.core.engine.allocation.freed_generation import FreedGeneration
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import AdvanceReservation, Queue
 from gangsched.core.model.topology import Topology

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 
-from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.admission.preemption_history import PreemptionHistory
+from gangsched.core.engine.allocation.allocations import Allocations
+from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.preemption_history import PreemptionHistory
-from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.engine.views.running_set import RunningSet
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.planning.namespace_quotas import add_to, total_requests
 from gangsched.core.snapshot import QueueRules

@@ -3,10 +3,10 @@
 from gangsched.core.bounds import LATE_ROOM_S, NO_SHOW_S, ROOM_WITHOUT_PODS_S
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.lifecycle.timers import Timers
 from gangsched.core.engine.pending.pending_queue import PendingQueue
-from gangsched.core.engine.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.refusal_reports import RefusalReports
 from gangsched.core.engine.settings import Settings
+from gangsched.core.engine.timing.timers import Timers
 from gangsched.core.facts import PlanFailed
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.refusal import Reason, Refusal

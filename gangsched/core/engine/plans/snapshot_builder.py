@@ -5,16 +5,16 @@ from contextlib import suppress
 from itertools import islice
 
 from gangsched.core.bounds import KINDS
-from gangsched.core.engine.allocations import Allocations
+from gangsched.core.engine.admission.queue_rules import QueueRulesReader
+from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
-from gangsched.core.engine.lifecycle.start_deadlines import StartDeadlines
 from gangsched.core.engine.pending.pending_queue import PendingQueue
-from gangsched.core.engine.pending_views import PendingViews
-from gangsched.core.engine.plan_feedback import PlanFeedback
-from gangsched.core.engine.queue_rules import QueueRulesReader
-from gangsched.core.engine.running_set import RunningSet
+from gangsched.core.engine.plans.plan_feedback import PlanFeedback
 from gangsched.core.engine.settings import Settings
+from gangsched.core.engine.timing.start_deadlines import StartDeadlines
+from gangsched.core.engine.views.pending_views import PendingViews
+from gangsched.core.engine.views.running_set import RunningSet
 from gangsched.core.facts import PlanFailed
 from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
 from gangsched.core.snapshot import Snapshot

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gangsched.core.engine.allocations import Allocations
-from gangsched.core.engine.declarations import Declarations
+from gangsched.core.engine.allocation.allocations import Allocations
+from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State

@@ -1,0 +1,1 @@
+"""What queues, reservations and topologies declare, and what is charged to nodes and queues."""

@@ -1,0 +1,1 @@
+"""What facts about pods, removed gangs and an earlier process change."""

@@ -1,0 +1,1 @@
+"""Deadlines of starts, back-off, run times and the watch over the minimum."""

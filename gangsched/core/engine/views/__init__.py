@@ -1,0 +1,1 @@
+"""What planners are shown of pending and running gangs."""
