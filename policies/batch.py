@@ -18,9 +18,9 @@ class Batch:
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: higher priority first, then the longest waiting."""
-        return (-waiting.priority, waiting.since_s, waiting.gang.id)
+        return (-waiting.priority, waiting.queued_since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Return whether two gangs of one priority arrived within the window."""
         same = first.priority == other.priority
-        return same and other.since_s - first.since_s <= self.window_s
+        return same and other.queued_since_s - first.queued_since_s <= self.window_s

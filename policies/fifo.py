@@ -15,7 +15,7 @@ class Fifo:
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key; it does not depend on the time."""
         del now_s
-        return (-waiting.priority, waiting.since_s, waiting.gang.id)
+        return (-waiting.priority, waiting.queued_since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Return False: no gang is overtaken for a better fit."""

@@ -24,11 +24,11 @@ class LeastAttained:
         """Return the sort key: the queue by attained service, then arrival."""
         gpus = max(sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members), 1)
         attained = waiting.attained_s * gpus
-        waited_s = now_s - waiting.since_s - waiting.attained_s
+        waited_s = now_s - waiting.queued_since_s - waiting.attained_s
         demoted = attained >= self.threshold_gpu_s
         if demoted and waited_s > self.promote * waiting.attained_s:
             demoted = False
-        return (float(demoted), waiting.since_s, waiting.gang.id)
+        return (float(demoted), waiting.queued_since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Return False: no gang is overtaken for a better fit."""

@@ -15,8 +15,8 @@ class PriorityAge:
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: priority plus age, in points."""
-        age = max(now_s - waiting.since_s, 0.0) / self.point_s
-        return (-(waiting.priority + age), waiting.since_s, waiting.gang.id)
+        age = max(now_s - waiting.queued_since_s, 0.0) / self.point_s
+        return (-(waiting.priority + age), waiting.queued_since_s, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
         """Return False: no gang is overtaken for a better fit."""

@@ -24,9 +24,9 @@ class Shortest:
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: the remaining run time."""
-        waited_s = now_s - waiting.since_s
+        waited_s = now_s - waiting.queued_since_s
         if waited_s > self.patience_s:
-            return (0.0, waiting.since_s, waiting.gang.id)
+            return (0.0, waiting.queued_since_s, waiting.gang.id)
         left_s = max(runtime_s(waiting) - waiting.attained_s, 1.0)
         weight = gpus(waiting) ** self.service if self.service else 1.0
         return (1.0, left_s * weight, waiting.gang.id)

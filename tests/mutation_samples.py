@@ -230,8 +230,8 @@ SAMPLES = (
     Sample(
         "policies: whoever came last is first",
         "policies/fifo.py",
-        "return (-waiting.priority, waiting.since_s, waiting.gang.id)",
-        "return (-waiting.priority, -waiting.since_s, waiting.gang.id)",
+        "return (-waiting.priority, waiting.queued_since_s, waiting.gang.id)",
+        "return (-waiting.priority, -waiting.queued_since_s, waiting.gang.id)",
         QUEUES,
     ),
     Sample(

@@ -230,7 +230,7 @@ def queue(view: ClusterView, name: str) -> list[Data]:
                 "queue": own,
                 "priority": pending.priority,
                 "gpus": sum(dict(m.needs.requests).get(GPU, 0) for m in pending.members),
-                "since": rfc3339(pending.since_s),
+                "since": rfc3339(pending.queued_since_s),
                 "start": _start_data(predictions.get(gang), reservations.get(gang), view),
                 "reason": refusal.reason.value if refusal is not None else "WouldStart",
             }

@@ -53,7 +53,7 @@ class RunningGang:
     surplus_pods: tuple[PodName, ...] = ()
     estimate: Estimate | None = None
     terminating: bool = False
-    since_s: float = 0.0
+    queued_since_s: float = 0.0
     charge: Amounts = ()
     declared: Gang | None = None
 
@@ -62,6 +62,7 @@ class RunningGang:
         lost_since_s = RenamedAttribute("last_checkpoint_s")
         leaving = RenamedAttribute("terminating")
         free_s = RenamedAttribute("expected_end_s")
+        since_s = RenamedAttribute("queued_since_s")
 
     def expected_end_s(self, now_s: float) -> float:
         """Return when its capacity is expected to come free."""

@@ -109,8 +109,8 @@ def check_placement(
     """
     members = {member.name: member for member in waiting.members}
     _require(places.keys() <= members.keys(), "a stranger was placed")
-    _require(len(places) >= waiting.minimum, f"{len(places)} placed of {waiting.minimum}")
-    for role, least in waiting.role_minimum:
+    _require(len(places) >= waiting.members_min, f"{len(places)} placed of {waiting.members_min}")
+    for role, least in waiting.role_members_min:
         placed = sum(1 for name in places if members[name].role == role)
         _require(placed >= least, f"{placed} of role {role}, at least {least} wanted")
     added = [
@@ -202,9 +202,12 @@ def _check_constraints(
     constraints = waiting.constraints
     members = {member.name: member for member in waiting.members}
     seats = [(members[name].rank, members[name].role, node) for name, node in places.items()]
-    members_placed = sorted([*seats, *((s.rank, s.role, s.node) for s in waiting.seated)])
+    members_placed = sorted([*seats, *((s.rank, s.role, s.node) for s in waiting.placed_members)])
     used = {node for _, _, node in members_placed}
-    _require(not {n for _, _, n in seats} & {*constraints.avoid, *waiting.avoid}, "an avoided node")
+    _require(
+        not {n for _, _, n in seats} & {*constraints.avoid, *waiting.excluded_nodes},
+        "an avoided node",
+    )
     if constraints.gpu_types:
         products = [
             situation.nodes[node].labels.get("nvidia.com/gpu.product", "").lower() for node in used
@@ -242,9 +245,9 @@ def _check_constraints(
             assert path is not None  # noqa: S101
             counts[path] = counts.get(path, 0) + 1
         _require(max(counts.values(), default=0) <= spread.pods_max, f"spread over {spread.level}")
-    if waiting.most_per_node is not None:
+    if waiting.pods_per_node_max is not None:
         per_node = [sum(1 for _, _, n in members_placed if n == node) for node in used]
-        _require(max(per_node) <= waiting.most_per_node, "too many on one node")
+        _require(max(per_node) <= waiting.pods_per_node_max, "too many on one node")
     _check_exclusive(waiting, {node for _, _, node in seats}, topology, situation)
 
 

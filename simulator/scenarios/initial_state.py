@@ -56,7 +56,11 @@ def read_initial_state(path: Path) -> InitialState:
         tuple(engine.view.bookings.values()),
         (
             *(_running(gang, now_s) for gang in running),
-            *(_waiting(gang, now_s) for gang in waiting if not gang.surplus and not gang.repair),
+            *(
+                _waiting(gang, now_s)
+                for gang in waiting
+                if not gang.is_scale_up and not gang.is_refill
+            ),
         ),
         {gang.gang.id: [(place.role, place.node) for place in gang.places] for gang in running},
         {gang.gang.id: gang.started_s - now_s for gang in running},
@@ -98,7 +102,7 @@ def _job(
     gpus = sum(count * dict(needs.requests).get(GPU, 0) for _, count, needs in parts)
     return Job(
         name,
-        view.since_s - now_s,
+        view.queued_since_s - now_s,
         max(runtime_s, 1.0),
         pods,
         round(gpus / max(pods, 1)),

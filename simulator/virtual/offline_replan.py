@@ -85,5 +85,5 @@ def _lines(active: Iterable[Progress]) -> tuple[EquivalenceClassView, ...]:
     for progress in active:
         had_s = progress.job.runtime_s - progress.left_s
         waiting = replace(progress.waiting, attained_s=had_s)
-        classes.setdefault(waiting.shape, []).append(waiting)
+        classes.setdefault(waiting.request_fingerprint, []).append(waiting)
     return tuple(EquivalenceClassView(tuple(gangs), 0.0) for gangs in classes.values())

@@ -206,5 +206,5 @@ def test_moves_are_planned_for_the_gang_with_what_its_queue_adds(monkeypatch):
     (one,) = seen
     assert (one.priority, one.kinds) == (7, (needs(8),))
     assert one.charge
-    assert one.shape
+    assert one.request_fingerprint
     assert one.estimate is not None

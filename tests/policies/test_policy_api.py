@@ -126,6 +126,28 @@ def test_a_running_gang_is_read_by_names_of_before():
         assert gang.free_s(1.0) == 5.0
 
 
+@pytest.mark.parametrize(
+    ("old", "today"),
+    [
+        ("alike", "equivalence_key"),
+        ("avoid", "excluded_nodes"),
+        ("kinds", "pod_classes"),
+        ("minimum", "members_min"),
+        ("most_per_node", "pods_per_node_max"),
+        ("repair", "is_refill"),
+        ("role_minimum", "role_members_min"),
+        ("seated", "placed_members"),
+        ("shape", "request_fingerprint"),
+        ("since_s", "queued_since_s"),
+        ("surplus", "is_scale_up"),
+    ],
+)
+def test_a_pending_gang_is_read_by_names_of_before(old, today):
+    pending = waiting(templated("g", 2))
+    with pytest.warns(DeprecationWarning, match=rf"PendingGang\.{old} is {today} now"):
+        assert getattr(pending, old) == getattr(pending, today)
+
+
 def test_a_name_of_the_api_of_before_works_and_warns():
     with pytest.warns(DeprecationWarning, match=r"policy_api\.PodNeeds is .*PodRequirements now"):
         assert policy_api.PodNeeds is policy_api.PodRequirements

@@ -236,7 +236,7 @@ def test_an_elastic_gang_gets_as_many_as_fit(name):
             continue
         if any(role.near != TopologyRequest() for role in instance.waiting.gang.roles):
             continue
-        elastic = replace(instance.waiting, minimum=1, role_minimum=())
+        elastic = replace(instance.waiting, members_min=1, role_members_min=())
         result = place(POLICIES[name], replace(instance, waiting=elastic))
         if isinstance(result, Refusal):
             if result.reason is not Reason.MISCONFIGURED:

@@ -62,4 +62,4 @@ def test_a_pod_is_placed_as_a_planner_sees_it():
     (one,) = seen
     assert one.kinds == (needs(2),)
     assert one.charge
-    assert one.shape
+    assert one.request_fingerprint

@@ -6,11 +6,13 @@ extended resources (GPUs, HCAs, MIG slices) in pieces.
 """
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, TopologyRequest
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodRequirements, Requests
 from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate
+from gangsched.core.renamed import RenamedAttribute
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,46 +122,60 @@ class PlacedMember:
 
 @dataclass(frozen=True, slots=True)
 class PendingGang:
-    """A gang with members to place, as a planner sees it.
+    """A gang with members to place, as planners and policies see it.
 
-    `minimum` of `members` must be placed together (and `role_minimum` of each role), or none.
-    `version` lets the engine tell whether the gang changed since the snapshot. `avoid` and
-    `most_per_node` are what refusals of its members have taught. `constraints` and
-    `near_role` come from the declaration, or else from the pods; `seated` members have a node.
-    `repair` gangs run and lack members they need; `surplus` gangs run and could have more.
-    `attained_s` is how long the gang ran before it was stopped. `charge` is what its minimum
-    takes of a quota (`queues.Amounts`; empty: not worked out), `unborn` what it asks for pods that
-    do not exist. Gangs of one `shape` ask for the same (0: not worked out). `kinds` are the needs
-    that differ among its members (empty: not worked out). `estimate` says how long it will run.
-    Nothing is stopped for one that does not `preempt`.
+    `members_min` of `members` must be placed together (and `role_members_min` of each role), or
+    none. `version` says whether the gang changed since the snapshot. `excluded_nodes` and
+    `pods_per_node_max` follow from nodes that refused its pods. `constraints` and `near_role` come
+    from the declaration, or else from the pods; `placed_members` have a node already.
+
+    An `is_refill` gang runs and lacks required members; an `is_scale_up` gang runs and could have
+    more. `attained_s` is its run time before it was preempted. `charge` is what its minimum charges
+    to its queue (`queues.Amounts`; empty: not computed), `unborn` what its pods that do not exist
+    yet request. Gangs of one `request_fingerprint` request the same (0: not computed).
+    `pod_classes` are the requirements that differ among its members (empty: not computed).
+    `estimate` is its expected run time. No gang is preempted for one that does not `preempt`.
     """
+
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        minimum = RenamedAttribute("members_min")
+        role_minimum = RenamedAttribute("role_members_min")
+        since_s = RenamedAttribute("queued_since_s")
+        avoid = RenamedAttribute("excluded_nodes")
+        most_per_node = RenamedAttribute("pods_per_node_max")
+        seated = RenamedAttribute("placed_members")
+        repair = RenamedAttribute("is_refill")
+        surplus = RenamedAttribute("is_scale_up")
+        shape = RenamedAttribute("request_fingerprint")
+        kinds = RenamedAttribute("pod_classes")
+        alike = RenamedAttribute("equivalence_key")
 
     gang: Gang
     version: int
     members: tuple[Member, ...]
-    minimum: int
-    role_minimum: tuple[tuple[str, int], ...]
+    members_min: int
+    role_members_min: tuple[tuple[str, int], ...]
     priority: int
-    since_s: float
-    avoid: tuple[NodeName, ...] = ()
-    most_per_node: int | None = None
+    queued_since_s: float
+    excluded_nodes: tuple[NodeName, ...] = ()
+    pods_per_node_max: int | None = None
     constraints: Constraints = NO_CONSTRAINTS
     near_role: tuple[tuple[str, TopologyRequest], ...] = ()
-    seated: tuple[PlacedMember, ...] = ()
-    repair: bool = False
-    surplus: bool = False
+    placed_members: tuple[PlacedMember, ...] = ()
+    is_refill: bool = False
+    is_scale_up: bool = False
     attained_s: float = 0.0
     charge: tuple[tuple[tuple[str, str], int], ...] = ()
-    shape: int = 0
-    kinds: tuple[PodRequirements, ...] = ()
+    request_fingerprint: int = 0
+    pod_classes: tuple[PodRequirements, ...] = ()
     estimate: Estimate | None = None
     unborn: Requests = ()
     preempts: bool = True
 
     @property
-    def alike(self) -> tuple[int, int]:
+    def equivalence_key(self) -> tuple[int, int]:
         """Return what gangs have in common that are planned as one: request and priority."""
-        return self.shape, self.priority
+        return self.request_fingerprint, self.priority
 
 
 def runtime_s(waiting: PendingGang) -> float:

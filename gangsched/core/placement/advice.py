@@ -89,7 +89,7 @@ class _Advisor:
         unit = max(kind.rules.unit(0) for kind in pod_classes(waiting, scope, cluster))
         if len(scope.roles) and unit > 1:
             return None  # slices of one role among several: what to leave out is the user's choice
-        low, high = 0, waiting.minimum
+        low, high = 0, waiting.members_min
         while low + unit < high:  # `low` members start (or none), `high` do not
             middle = (low + (high - low) // 2) // unit * unit
             if middle <= low:
@@ -101,7 +101,7 @@ class _Advisor:
                 high = middle
         if low == 0:
             return None
-        return Remedy("members", f"{plural(low, 'pod')} instead of {waiting.minimum}")
+        return Remedy("members", f"{plural(low, 'pod')} instead of {waiting.members_min}")
 
     def _one_node(self) -> Remedy | None:
         """Try what the closest node lacks beside GPUs: it may be all that is missing."""
@@ -186,7 +186,7 @@ def _growing(total: int) -> Iterator[int]:
 def _unknown(waiting: PendingGang) -> PendingGang:
     """Return a gang of which nothing was worked out: it asks for something of its own."""
     kinds = tuple(dict.fromkeys(member.needs for member in waiting.members))
-    return replace(waiting, charge=(), shape=0, kinds=kinds)
+    return replace(waiting, charge=(), request_fingerprint=0, pod_classes=kinds)
 
 
 def _ids(gangs: Iterable[RunningGang]) -> frozenset[GangId]:

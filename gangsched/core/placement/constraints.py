@@ -150,7 +150,7 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
 
 
 def _check_class_count(waiting: PendingGang) -> None:
-    kinds = len(waiting.kinds or {member.needs for member in waiting.members})
+    kinds = len(waiting.pod_classes or {member.needs for member in waiting.members})
     if kinds > KINDS.most:
         raise MisconfiguredError(
             f"The pods of the gang have {kinds} different sets of requirements, and a gang may "
@@ -257,7 +257,7 @@ def _check_equal_slices(waiting: PendingGang, rules: PodConstraints) -> None:
 
 def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> Mask:
     mask = cluster.live.copy()
-    for name in (*waiting.avoid, *waiting.constraints.avoid):
+    for name in (*waiting.excluded_nodes, *waiting.constraints.avoid):
         row = cluster.rows.get(name)
         if row is not None:
             mask[row] = False

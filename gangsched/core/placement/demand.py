@@ -109,9 +109,9 @@ def _common_needs(one: PodRequirements, other: PodRequirements) -> PodRequiremen
 
 def _share_minimum(waiting: PendingGang, kinds: list[PodClass]) -> None:
     """Decide how many of each kind make the smallest gang that may start."""
-    left = waiting.minimum
+    left = waiting.members_min
     roles = [Counter(member.role for member in kind.members) for kind in kinds]
-    for role, minimum in waiting.role_minimum:
+    for role, minimum in waiting.role_members_min:
         wanted = minimum
         for kind, there in zip(kinds, roles, strict=True):
             take = min(wanted, there[role])
@@ -132,7 +132,7 @@ def select_members(kind: PodClass, count: int, waiting: PendingGang) -> list[Mem
     """Return which members are placed when only `count` are: each role's minimum comes first."""
     if count >= len(kind.members):
         return kind.members
-    minimum = dict(waiting.role_minimum)
+    minimum = dict(waiting.role_members_min)
     picked: list[Member] = []
     rest: list[Member] = []
     for member in kind.members:
@@ -154,12 +154,12 @@ def _domains_of_late_members(
 ) -> dict[int, _Domains]:
     """Return, by rank, where a late member must go because others of its slice run there."""
     found: dict[int, _Domains] = {}
-    if not waiting.seated:
+    if not waiting.placed_members:
         return found
     ranks = _slice_ranks(waiting, scope)
     places: dict[tuple[int, str, int], int] = {}  # where a slice runs: the row of its first member
     for size in {size for member in waiting.members for _, size in _slices(scope, member)}:
-        for seat in waiting.seated:
+        for seat in waiting.placed_members:
             row = cluster.rows.get(seat.node)
             if row is not None:
                 pool, rank = ranks[seat.rank]
@@ -192,7 +192,7 @@ def _inside(domains: _Domains, scope: ResolvedConstraints, cluster: Cluster) -> 
 def _slice_ranks(waiting: PendingGang, scope: ResolvedConstraints) -> dict[int, tuple[str, int]]:
     """Return for each rank of the gang its pool (a role, or all that share slices) and place."""
     everyone = [(member.rank, member.role) for member in waiting.members]
-    everyone += [(seat.rank, seat.role) for seat in waiting.seated]
+    everyone += [(seat.rank, seat.role) for seat in waiting.placed_members]
     next_of: dict[str, int] = {}
     found: dict[int, tuple[str, int]] = {}
     for rank, role in sorted(everyone):
@@ -210,7 +210,7 @@ def placed_members_mask(
     if rules.required is None:
         return None
     codes = scope.codes(rules.required, len(cluster.names))
-    for seat in waiting.seated:
+    for seat in waiting.placed_members:
         row = cluster.rows.get(seat.node)
         if row is None or codes[row] == UNKNOWN:
             continue

@@ -73,7 +73,7 @@ def explain(
     if constrained:
         return _constraint_refusal(waiting, snapshot, scope, kinds, fits, empty=False)
     total = sum(count for _, count in wanted.values())
-    apart = waiting.most_per_node
+    apart = waiting.pods_per_node_max
     learnt = (
         "" if apart is None else f" with at most {apart} on one node, as earlier refusals require"
     )
@@ -90,7 +90,7 @@ def explain(
 def _constrained(waiting: PendingGang) -> bool:
     return (
         waiting.constraints.is_restrictive()
-        or bool(waiting.avoid)
+        or bool(waiting.excluded_nodes)
         or any(near.required or near.slices for _, near in waiting.near_role)
     )
 

@@ -95,20 +95,22 @@ def _fills(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> boo
 
 def may_be_feasible(waiting: PendingGang, cluster: Cluster) -> bool:
     """Tell whether counting pods alone leaves hope: cheap, and never wrong when it says no."""
-    if len(waiting.kinds) != 1:
+    if len(waiting.pod_classes) != 1:
         return True
-    return int(cluster.capacity(waiting.kinds[0]).sum()) >= waiting.minimum
+    return int(cluster.capacity(waiting.pod_classes[0]).sum()) >= waiting.members_min
 
 
 def is_exactly_countable(waiting: PendingGang) -> bool:
     """Tell whether a gang fits just where the pods that nodes take one by one are enough."""
     plain = not (
-        waiting.constraints.is_restrictive() or waiting.constraints.gpu_types or waiting.avoid
+        waiting.constraints.is_restrictive()
+        or waiting.constraints.gpu_types
+        or waiting.excluded_nodes
     )
-    plain = plain and not (waiting.near_role or waiting.seated or waiting.most_per_node)
-    if not plain or len(waiting.kinds) != 1:
+    plain = plain and not (waiting.near_role or waiting.placed_members or waiting.pods_per_node_max)
+    if not plain or len(waiting.pod_classes) != 1:
         return False
-    return waiting.kinds[0].share is None and not waiting.kinds[0].host_ports
+    return waiting.pod_classes[0].share is None and not waiting.pod_classes[0].host_ports
 
 
 def search(
@@ -299,8 +301,8 @@ class Filling:
         if kind.allowed is not None:
             mask = mask & kind.allowed
         room = cluster.capacity(kind.needs) * mask
-        if self.waiting.most_per_node is not None:
-            room = np.clip(self.waiting.most_per_node - self._members, 0, room)
+        if self.waiting.pods_per_node_max is not None:
+            room = np.clip(self.waiting.pods_per_node_max - self._members, 0, room)
         descent = TreeFill(cluster, self.scope, self.style, kind, self._members)
         fixed = placed_members_mask(self.waiting, self.scope, cluster, kind)
         level = kind.rules.required
@@ -336,7 +338,7 @@ def tries(kinds: list[PodClass]) -> int:
 def _placed_members_by_row(waiting: PendingGang, cluster: Cluster) -> Ints:
     """Return how many members each slot holds already."""
     seats = np.zeros(len(cluster.names), dtype=np.int64)
-    for seat in waiting.seated:
+    for seat in waiting.placed_members:
         row = cluster.rows.get(seat.node)
         if row is not None:
             seats[row] += 1

@@ -56,13 +56,13 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
             f"with at most {plural(one.pods_max, 'pod')} in one {one.level}",
             _with(waiting, replace(asked, spread=rest)),
         )
-    if asked.avoid or waiting.avoid:
-        names = ", ".join(dict.fromkeys((*asked.avoid, *waiting.avoid)))
+    if asked.avoid or waiting.excluded_nodes:
+        names = ", ".join(dict.fromkeys((*asked.avoid, *waiting.excluded_nodes)))
         yield Relaxation(
             "avoid",
             f"use of {names}",
             f"without {names}",
-            replace(waiting, avoid=(), constraints=replace(asked, avoid=())),
+            replace(waiting, excluded_nodes=(), constraints=replace(asked, avoid=())),
         )
 
 
@@ -119,14 +119,16 @@ def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxa
 
 def without_constraints(waiting: PendingGang) -> PendingGang:
     """Return the gang without constraints: it requests capacity alone."""
-    return replace(waiting, constraints=Constraints(), near_role=(), avoid=(), most_per_node=None)
+    return replace(
+        waiting, constraints=Constraints(), near_role=(), excluded_nodes=(), pods_per_node_max=None
+    )
 
 
 def with_fewer(waiting: PendingGang, count: int, unit: int) -> PendingGang:
     """Return the gang with only its first `count` members, slices kept whole."""
     kept = tuple(sorted(waiting.members, key=lambda member: member.rank))
     members = kept[: count // unit * unit]
-    return replace(waiting, members=members, minimum=len(members), role_minimum=())
+    return replace(waiting, members=members, members_min=len(members), role_members_min=())
 
 
 def _name(scope: ResolvedConstraints, level: int | None) -> str:

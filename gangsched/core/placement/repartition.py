@@ -80,7 +80,7 @@ def place_with_repartition(
 def _wanted(waiting: PendingGang) -> dict[str, int]:
     """Return how many MIG instances and whole GPUs the smallest gang needs."""
     found: dict[str, int] = {}
-    for member in sorted(waiting.members, key=lambda one: one.rank)[: waiting.minimum]:
+    for member in sorted(waiting.members, key=lambda one: one.rank)[: waiting.members_min]:
         for name, quantity in member.needs.requests:
             if name == GPU or name.startswith(RESOURCE):
                 found[name] = min(found.get(name, 0) + quantity, AMOUNT.most)

@@ -39,13 +39,13 @@ def admission_refusal(
         message = f"Queue {gang.queue!r} does not exist; {_queues_open_to(namespace, tree)}."
         return Refusal(gang.id, Reason.UNKNOWN_QUEUE, message)
     for name in tree.path(gang.queue) if gang.queue in tree else (gang.queue,):
-        if not tree.queues[name].admits(namespace) and not waiting.repair:
+        if not tree.queues[name].admits(namespace) and not waiting.is_refill:
             message = f"Namespace {namespace} may not use queue {name}"
             return _not_permitted(waiting, f"{message}; {_queues_open_to(namespace, tree)}.")
     if gang.queue not in tree:
         problem = f"Queue {gang.queue} cannot be used: {tree.problems[gang.queue]}."
         return Refusal(gang.id, Reason.QUEUE_INVALID, problem)
-    if waiting.repair:
+    if waiting.is_refill:
         return None  # it was admitted as a whole
     refusal = _priority(waiting, namespace, tree)
     if refusal is not None:

@@ -48,7 +48,7 @@ def reserve_start(
     A backfill reservation is kept from cycle to cycle: only a gang that outranks its gang takes it
     away (`PlanningContext.lapse`).
     """
-    if context.policies.backfill is None or waiting.surplus:
+    if context.policies.backfill is None or waiting.is_scale_up:
         return refusal
     if refusal.reason not in SHORTAGE_REASONS:
         return refusal

@@ -148,7 +148,7 @@ class PlanningContext:
             )
             known = backfill is not None and backfill.reserves(made)
             self._may_reserve[waiting.gang.queue] = known
-        return known and not waiting.surplus
+        return known and not waiting.is_scale_up
 
     def last_boundary_s(self, waiting: PendingGang) -> float:
         """Return when the last thing begins that a gang would outlive if it started now.
@@ -191,7 +191,8 @@ class PlanningContext:
             known = self._overtaken[gang] = _sum(
                 one.charge
                 for one in self.running.values()
-                if one.since_s > waiting.since_s and one.gang.queue == waiting.gang.queue
+                if one.queued_since_s > waiting.queued_since_s
+                and one.gang.queue == waiting.gang.queue
             )
         return known
 
@@ -365,10 +366,10 @@ def _sum(charges: Iterable[Amounts]) -> Amounts:
 
 def required_only(waiting: PendingGang) -> PendingGang:
     """Return the gang with the members it needs to start and no more."""
-    if waiting.minimum >= len(waiting.members):
+    if waiting.members_min >= len(waiting.members):
         return waiting
     must, _ = split_required_optional(waiting)
-    return replace(waiting, members=must, minimum=len(must))
+    return replace(waiting, members=must, members_min=len(must))
 
 
 def _expected_ends(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, RunningGang]]:

@@ -109,7 +109,7 @@ class Cycle:
         changes = context.changes
         for gang, planned in batch:
             answer = planned if context.changes == changes else place_gang(context, gang)
-            overtakes = _is_short(answer) and reserved is None and not gang.surplus
+            overtakes = _is_short(answer) and reserved is None and not gang.is_scale_up
             if overtakes and context.revoke_outranked(gang):
                 answer = place_gang(context, gang)
             if _is_short(answer):
@@ -174,7 +174,7 @@ class Cycle:
         refusal = self._refusals.lookup(rest.gangs[0]) if rest.gangs else None
         if refusal is None:
             return
-        self.class_refusals[rest.gangs[0].alike] = refusal
+        self.class_refusals[rest.gangs[0].equivalence_key] = refusal
         if refusal.gang in self._context.deferred:
             self._context.deferred.add(rest.gangs[0].gang.id)
         self._turns.keep_only(self._not_refused(rest))
@@ -192,7 +192,7 @@ class Cycle:
         queue = self._context.usage.tree.queues.get(gang.gang.queue)
         strict = queue is not None and queue.strict
         permitted = refusal.reason is not Reason.NOT_PERMITTED
-        return strict and permitted and not gang.surplus and not gang.repair
+        return strict and permitted and not gang.is_scale_up and not gang.is_refill
 
     def _block_queue(self, head: PendingGang) -> None:
         """Refuse all gangs of a queue in strict order that are behind its head."""
@@ -201,7 +201,7 @@ class Cycle:
         blocked = Refusal(ahead, Reason.BLOCKED, message)
         for rest, is_class in self._turns.block(name):
             if is_class:
-                self.class_refusals[rest.gangs[0].alike] = blocked
+                self.class_refusals[rest.gangs[0].equivalence_key] = blocked
                 continue
             for gang in rest.gangs:
                 self._context.release(gang.gang.id)

@@ -221,7 +221,7 @@ class _ForwardRun:
             near_role=waiting.near_role,
             priority=waiting.priority,
             estimate=waiting.estimate,
-            since_s=waiting.since_s,
+            queued_since_s=waiting.queued_since_s,
         )
         self._running[waiting.gang.id] = (self._end_s(one, at_s), self._what_if.hold(one))
 
@@ -245,7 +245,9 @@ class _ForwardRun:
             return
         self._what_if.release(one)
         again = as_pending(one)
-        self._waiting[eviction.gang] = replace(again, since_s=one.since_s, priority=one.priority)
+        self._waiting[eviction.gang] = replace(
+            again, queued_since_s=one.queued_since_s, priority=one.priority
+        )
 
     def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""

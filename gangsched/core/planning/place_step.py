@@ -113,7 +113,7 @@ def _place_within_quota(context: PlanningContext, pending: PendingGang) -> Place
     """Place a gang on the first GPU type that has both quota and capacity for it."""
     first: Refusal | None = None
     for kind in gpu_types_to_try(pending, context.usage):
-        refusal = None if pending.repair else _quota_refusal(context, pending, kind)
+        refusal = None if pending.is_refill else _quota_refusal(context, pending, kind)
         if refusal is not None:
             first = first or refusal
             continue
@@ -150,7 +150,7 @@ def _place_on_nodes(context: PlanningContext, pending: PendingGang) -> Placement
     end_s = context.now_s + context.runtime_s(pending)
     view = context.availability.view(namespace, gang.queue, end_s)
     snapshot = context.snapshot
-    if view is not snapshot.cluster and not pending.repair:
+    if view is not snapshot.cluster and not pending.is_refill:
         snapshot = replace(snapshot, cluster=view)
     placer = context.policies.placer
     result = placer.place(pending, snapshot)

@@ -126,8 +126,8 @@ def verify(waiting: PendingGang, placement: Placement, snapshot: Snapshot, trial
     roles: dict[str, int] = {}
     for name in placed:
         roles[members[name].role] = roles.get(members[name].role, 0) + 1
-    short = [role for role, least in waiting.role_minimum if roles.get(role, 0) < least]
-    if len(placed) < waiting.minimum or short:
+    short = [role for role, least in waiting.role_members_min if roles.get(role, 0) < least]
+    if len(placed) < waiting.members_min or short:
         raise PolicyError(waiting.gang.id, f"{len(placed)} placed, fewer than its minimum")
     with cluster.with_allocatable(
         {cut.node: (cut.held, cut.gained) for cut in placement.repartitions}

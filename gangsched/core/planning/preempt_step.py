@@ -18,7 +18,7 @@ from gangsched.core.snapshot import RunningGang, Trial
 def find_preemption(context: PlanningContext, waiting: PendingGang) -> Placement | Refusal | None:
     """Find gangs to preempt; a refusal says that gangs which terminate already are enough."""
     preemptor = context.policies.preemptor
-    if preemptor is None or waiting.surplus:
+    if preemptor is None or waiting.is_scale_up:
         return None
     for kind in gpu_types_to_try(waiting, context.usage):
         found = _on_gpu_type(context, waiting, kind)
@@ -38,7 +38,7 @@ def _on_gpu_type(
         named = ", ".join(one.gang.id for one in context.terminating[:3])
         message = f"Waiting for preempted gangs to terminate: {named}."
         return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
-    if not waiting.preempts or waiting.alike in context.snapshot.preemption_infeasible:
+    if not waiting.preempts or waiting.equivalence_key in context.snapshot.preemption_infeasible:
         return None
     if context.deferred:  # there is a next cycle anyway
         context.deferred.add(waiting.gang.id)
@@ -58,8 +58,8 @@ def _on_gpu_type(
             request = PreemptionRequest(least, snapshot, usage, charge, group, placer, now_s)
             placed = _choose(context, request)
     alone = any(one == waiting.gang.id for one, _ in context.snapshot.rules.recent_preemptions)
-    if placed is None and waiting.shape and not alone:
-        context.preemption_infeasible.add(waiting.alike)
+    if placed is None and waiting.request_fingerprint and not alone:
+        context.preemption_infeasible.add(waiting.equivalence_key)
     return placed
 
 

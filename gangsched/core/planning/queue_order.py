@@ -133,9 +133,9 @@ class QueueOrderIterator:
         self._order_all_queues()
 
     def _ordered_gangs(self, one: PendingGang) -> _OrderedGangs:
-        if one.repair:
+        if one.is_refill:
             return self._refills
-        if one.surplus:
+        if one.is_scale_up:
             return self._scale_ups
         known = self._policies.sharing is not None and one.gang.queue in self._usage.tree
         name = one.gang.queue if known else ""
@@ -284,7 +284,7 @@ class QueueOrderIterator:
         share, decayed = known
         view = QueueView(queue, share, decayed, usage.exceeds_nominal(name, self._charge(head)))
         # Ties are broken by the priority of the next gang, then by its waiting time.
-        self._push(where, (*sharing.key(view), -float(head.priority), head.since_s))
+        self._push(where, (*sharing.key(view), -float(head.priority), head.queued_since_s))
 
     def _push(self, where: tuple[str, str], key: _Key) -> None:
         above, name = where

@@ -20,16 +20,16 @@ class RefusalCache:
 
     def record(self, waiting: PendingGang, refusal: Refusal) -> None:
         """Record the refusal of a gang for its equivalence class."""
-        if not waiting.shape:
+        if not waiting.request_fingerprint:
             return
-        key = waiting.alike
+        key = waiting.equivalence_key
         mark_s = self._context.last_boundary_s(waiting) if refusal.reason in _IN_TIME else ALWAYS
         known = self._by_class.get(key)
         if known is None or mark_s < known[0]:
             plain = refusal if refusal.starts_s is None else replace(refusal, starts_s=None)
             self._by_class[key] = (
                 mark_s,
-                waiting.since_s,
+                waiting.queued_since_s,
                 refusal.reason in CAPACITY_REASONS,
                 plain,
             )
@@ -37,18 +37,18 @@ class RefusalCache:
     def applies_to_all(self, alike: EquivalenceClassView) -> bool:
         """Return whether the refusal of the oldest holds for all of a class."""
         first = alike.gangs[0]
-        mark_s, since_s, for_room, _ = self._by_class[first.alike]
-        if since_s > first.since_s or (for_room and self._context.may_reserve(first)):
+        mark_s, since_s, for_room, _ = self._by_class[first.equivalence_key]
+        if since_s > first.queued_since_s or (for_room and self._context.may_reserve(first)):
             return False
         return mark_s == ALWAYS or self._context.last_boundary_before_s(alike.shortest_s) >= mark_s
 
     def lookup(self, waiting: PendingGang) -> Refusal | None:
         """Return the refusal of a gang of the class that is no younger and runs no longer."""
-        known = self._by_class.get(waiting.alike)
+        known = self._by_class.get(waiting.equivalence_key)
         if known is None:
             return None
         mark_s, since_s, for_room, refusal = known
-        if since_s > waiting.since_s:
+        if since_s > waiting.queued_since_s:
             return None
         if mark_s != ALWAYS and self._context.last_boundary_s(waiting) < mark_s:
             return None

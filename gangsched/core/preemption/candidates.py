@@ -98,7 +98,7 @@ class BorrowingQueues:
         ones = running.get(queue)
         if ones and queue not in self._weakest:
             self._weakest[queue] = max(
-                ones, key=lambda one: (-one.priority, one.since_s, one.gang.id)
+                ones, key=lambda one: (-one.priority, one.queued_since_s, one.gang.id)
             )
         return self._weakest.get(queue)
 
@@ -113,10 +113,10 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yield the gangs that may be stopped for one with this charge."""
     queue = waiting.gang.queue
-    if waiting.surplus or queue not in usage.tree:
+    if waiting.is_scale_up or queue not in usage.tree:
         return
     rules = usage.tree.queues[queue].preemption
-    if now_s - waiting.since_s < rules.delay_s:
+    if now_s - waiting.queued_since_s < rules.delay_s:
         return
     if rules.within is not Within.NEVER:
         weakest = lenders.weakest(running, queue)
@@ -155,7 +155,12 @@ def overrun(
     tree = usage.tree
     for one in running:
         said_s, ran_s = one.gang.expected_runtime_s, now_s - one.started_s
-        if said_s is None or ran_s <= said_s or one.started_s <= waiting.since_s or one.terminating:
+        if (
+            said_s is None
+            or ran_s <= said_s
+            or one.started_s <= waiting.queued_since_s
+            or one.terminating
+        ):
             continue
         if one.priority > waiting.priority or one.gang.queue not in tree:
             continue
@@ -172,8 +177,8 @@ def _leaves_share(charge: Amounts, spares: Amounts) -> bool:
 def _outranks(waiting: PendingGang, one: RunningGang, within: Within) -> bool:
     if one.priority != waiting.priority:
         return one.priority < waiting.priority
-    return within is Within.NEWER and (one.since_s, one.gang.id) > (
-        waiting.since_s,
+    return within is Within.NEWER and (one.queued_since_s, one.gang.id) > (
+        waiting.queued_since_s,
         waiting.gang.id,
     )
 
@@ -217,7 +222,7 @@ def may_take_over(
     round that one (`passed`), makes a loan of a guarantee.
     """
     queues = usage.tree.queues
-    if one.repair or other.gang.queue not in usage.tree:
+    if one.is_refill or other.gang.queue not in usage.tree:
         return True
     if one.gang.queue == other.gang.queue:
         return one.priority > other.priority

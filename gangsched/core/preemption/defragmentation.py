@@ -213,7 +213,8 @@ class Defragmenter:
             return False
         left = _running_too(without, [self._as_running(waiting, placed)])
         again = tuple(
-            replace(as_pending(one), since_s=one.since_s, priority=one.priority) for one in gone
+            replace(as_pending(one), queued_since_s=one.queued_since_s, priority=one.priority)
+            for one in gone
         )
         others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
         left = replace(left, waiting=(*others, *again))
@@ -275,11 +276,11 @@ def as_pending(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGa
         gang=gang.declared or gang.gang,
         version=0,
         members=members,
-        minimum=len(members),
-        role_minimum=(),
+        members_min=len(members),
+        role_members_min=(),
         priority=gang.gang.priority or 0,
-        since_s=gang.started_s,
-        avoid=avoid,
+        queued_since_s=gang.started_s,
+        excluded_nodes=avoid,
         constraints=gang.constraints,
         near_role=gang.near_role,
         estimate=gang.estimate,

@@ -26,7 +26,7 @@ class FreedCapacity:
         freed = self._released(gone) if self._countable else None
         if freed is None:
             return is_feasible(self._waiting, self.without(gone))
-        cluster, (needs,) = self._snapshot.cluster, self._waiting.kinds
+        cluster, (needs,) = self._snapshot.cluster, self._waiting.pod_classes
         rows, amounts = freed
         kept = cluster.used[rows]
         np.subtract.at(cluster.used, rows, amounts)
@@ -34,7 +34,7 @@ class FreedCapacity:
         then = cluster.count(needs, touched, cluster.used[touched])
         cluster.used[rows] = kept
         now = cluster.capacity(needs)
-        return int(now.sum() - now[touched].sum() + then.sum()) >= self._waiting.minimum
+        return int(now.sum() - now[touched].sum() + then.sum()) >= self._waiting.members_min
 
     def without(self, gone: list[VictimOption]) -> Snapshot:
         """Return the snapshot once these are gone."""

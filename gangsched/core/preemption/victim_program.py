@@ -63,7 +63,7 @@ def find_cheaper_set(
         bound = int(np.min(most[columns] // vector[columns]))
         if bound <= 0:
             continue
-        count = model.new_int_var(0, min(bound, waiting.minimum), "")
+        count = model.new_int_var(0, min(bound, waiting.members_min), "")
         counts.setdefault(int(domains[row]), []).append(count)
         for column in columns[free[row, columns] < bound * vector[columns]]:
             released = sum(gone[at] * int(amounts[column]) for at, amounts in leaving)
@@ -73,7 +73,7 @@ def find_cheaper_set(
         here = model.new_bool_var("")
         chosen.append(here)
         constant = int(room[(domains == code) & ~touched].sum())
-        lacking = waiting.minimum - constant
+        lacking = waiting.members_min - constant
         if lacking > 0:
             model.add(sum(counts.get(code, [])) >= lacking * here)
     model.add_exactly_one(chosen)

@@ -20,7 +20,7 @@ def charge_of(waiting: PendingGang) -> Amounts:
 
 def pod_classes_of(waiting: PendingGang) -> tuple[PodRequirements, ...]:
     """Return the needs that differ among a gang's members."""
-    return waiting.kinds or tuple({id(m.needs): m.needs for m in waiting.members}.values())
+    return waiting.pod_classes or tuple({id(m.needs): m.needs for m in waiting.members}.values())
 
 
 def charge_for(members: tuple[Member, ...]) -> Amounts:
@@ -47,16 +47,16 @@ def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[NodeAndNe
 
 def split_required_optional(waiting: PendingGang) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
     """Return the members that must start, lowest ranks first, and those that may."""
-    if waiting.minimum >= len(waiting.members):
+    if waiting.members_min >= len(waiting.members):
         return waiting.members, ()
-    left = dict(waiting.role_minimum)
+    left = dict(waiting.role_members_min)
     must: set[int] = set()
     for at, member in enumerate(waiting.members):
         if left.get(member.role, 0) > 0:
             left[member.role] -= 1
             must.add(at)
     for at in range(len(waiting.members)):
-        if len(must) >= waiting.minimum:
+        if len(must) >= waiting.members_min:
             break
         must.add(at)
     chosen = tuple(member for at, member in enumerate(waiting.members) if at in must)

@@ -208,7 +208,7 @@ def request(waiting: PendingGang) -> str:
     """Return the namespace of a gang and a digest of what planning it depends on."""
     counts = Counter(member.needs for member in waiting.members)
     asked = (
-        (waiting.gang.queue, waiting.minimum, waiting.role_minimum),
+        (waiting.gang.queue, waiting.members_min, waiting.role_members_min),
         (waiting.constraints, waiting.near_role),
         sorted((repr(_values(needs)), count) for needs, count in counts.items()),
     )

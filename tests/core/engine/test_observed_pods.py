@@ -195,7 +195,7 @@ def test_queue_order_is_by_creation_and_not_by_observation():
     said = {"zz": 1.0, "mm": 2.0, "aa": 3.0}
     for name in sorted(said):
         engine.observe(f.GangSeen(templated(name, 1, needs(8), created_s=said[name])), 100.0)
-    waiting = {one.gang.id: one.since_s for one in engine.view.snapshot_all(100.0).waiting}
+    waiting = {one.gang.id: one.queued_since_s for one in engine.view.snapshot_all(100.0).waiting}
     assert waiting == {f"ns/{name}": at_s for name, at_s in said.items()}
     assert [one.gang for one in of(plan(engine, 100.0), o.Reserve)] == ["ns/zz"]
 
@@ -205,7 +205,7 @@ def test_a_gang_of_pods_waits_since_the_first_of_them():
     for name, at_s in (("b", 7.0), ("a", 5.0)):
         engine.observe(pod(name, "g", created_s=at_s), 9.0)
     engine.observe(f.GangSeen(gang("g", 2)), 9.0)
-    assert engine.view.pending(G).since_s == 5.0
+    assert engine.view.pending(G).queued_since_s == 5.0
 
 
 def test_a_gang_that_is_found_with_a_member_too_few_is_made_whole_before_it_is_placed():

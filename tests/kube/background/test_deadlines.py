@@ -298,7 +298,7 @@ def test_a_request_is_known_by_its_values_and_not_by_names_in_the_code():
     waiting = replace(waiting, members=members, constraints=constraints)
     assert quarantine.request(waiting) == "ns/94a98969b5ff6d223806f3486c430085"
     for other in (
-        replace(waiting, minimum=2),
+        replace(waiting, members_min=2),
         replace(waiting, constraints=replace(constraints, near=TopologyRequest(preferred="rack"))),
         replace(waiting, members=tuple(replace(one, needs=needs(7)) for one in members)),
     ):
@@ -331,7 +331,7 @@ async def test_only_so_many_are_kept(endless, monkeypatch):
     scheduler = a_scheduler(Pack())
     waiting = scheduler.engine.view.pending(BAD)
     for gpus in range(1, 10):
-        asks = replace(waiting, minimum=gpus)
+        asks = replace(waiting, members_min=gpus)
         scheduler.quarantine.add_gang(asks, "it is slow", 3600.0, scheduler.now_s())
     assert len(scheduler.quarantine._gangs) == 3
 

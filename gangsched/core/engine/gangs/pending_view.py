@@ -34,19 +34,19 @@ def pending_view(gang: GangState, complete: Callable[[PendingGang], PendingGang]
         members=tuple(Member(m.name, m.role, m.needs, ranks[m.name]) for m in members),
         constraints=constraints,
         near_role=near_role,
-        seated=tuple(
+        placed_members=tuple(
             PlacedMember(m.role, ranks[m.name], node)
             for m in gang.members.values()
             if (node := m.assigned_node or (m.bound_node if m.runs else None)) is not None
         ),
-        minimum=min(max(minimum, 1), len(members)),
-        role_minimum=role_minimum,
+        members_min=min(max(minimum, 1), len(members)),
+        role_members_min=role_minimum,
         priority=gang.priority(),
-        since_s=gang.waits_since_s(),
-        avoid=tuple(gang.retry.excluded_nodes),
-        most_per_node=gang.retry.pods_per_node_max,
-        repair=below_minimum,
-        surplus=placed and not below_minimum,
+        queued_since_s=gang.waits_since_s(),
+        excluded_nodes=tuple(gang.retry.excluded_nodes),
+        pods_per_node_max=gang.retry.pods_per_node_max,
+        is_refill=below_minimum,
+        is_scale_up=placed and not below_minimum,
         attained_s=gang.attained_service_s,
         preempts=spec.preempts and gang.pod_defaults.preempts,
     )

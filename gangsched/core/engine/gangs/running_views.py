@@ -77,7 +77,7 @@ def _view(gang: GangState, wanted: Callable[[MemberState], bool]) -> RunningGang
         movable=gang.spec.movable,
         priority=gang.priority(),
         surplus_pods=_surplus(gang, members),
-        since_s=gang.waits_since_s(),
+        queued_since_s=gang.waits_since_s(),
         declared=gang.declaration,
     )
 

@@ -16,7 +16,7 @@ _Age = tuple[float, GangId]
 
 
 def _age(waiting: PendingGang) -> _Age:
-    return waiting.since_s, waiting.gang.id
+    return waiting.queued_since_s, waiting.gang.id
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class EquivalenceClasses:
         if known is not None:
             self.remove(waiting.gang.id)
         self._members[waiting.gang.id] = waiting
-        self.classes.setdefault(waiting.alike, EquivalenceClass()).add(waiting)
+        self.classes.setdefault(waiting.equivalence_key, EquivalenceClass()).add(waiting)
         return True
 
     def remove(self, gang: GangId) -> None:
@@ -81,10 +81,10 @@ class EquivalenceClasses:
         waiting = self._members.pop(gang, None)
         if waiting is None:
             return
-        line = self.classes[waiting.alike]
+        line = self.classes[waiting.equivalence_key]
         line.remove(waiting)
         if not line:
-            del self.classes[waiting.alike]
+            del self.classes[waiting.equivalence_key]
 
     def clear(self) -> list[GangId]:
         """Take everybody out; return who it was."""
@@ -119,13 +119,13 @@ class EquivalenceClasses:
     def has_refusal(self, gang: GangId, refusal: Refusal) -> bool:
         """Tell whether this very refusal is what a gang's line was told."""
         waiting = self._members.get(gang)
-        line = self.classes[waiting.alike] if waiting is not None else None
+        line = self.classes[waiting.equivalence_key] if waiting is not None else None
         return line is not None and line.refusal is refusal
 
     def refusal_of(self, gang: GangId) -> tuple[int, Refusal] | None:
         """Return what a gang was told with its line, word by word, and when."""
         waiting = self._members.get(gang)
-        line = self.classes[waiting.alike] if waiting is not None else None
+        line = self.classes[waiting.equivalence_key] if waiting is not None else None
         if line is None or line.refusal is None:
             return None
         return line.plan_count, line.refusal

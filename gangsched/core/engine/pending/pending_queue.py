@@ -138,7 +138,7 @@ class PendingQueue:
             return
         self._individual.pop(gang, None)
         if self._classes.add(waiting):
-            self._joined_at[waiting.alike] = self.number
+            self._joined_at[waiting.equivalence_key] = self.number
 
     def heads(
         self, strict: Collection[str] = ()

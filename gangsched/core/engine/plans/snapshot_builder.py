@@ -83,7 +83,7 @@ class SnapshotBuilder:
         cluster, ledger = self._allocations.cluster, self._allocations.ledger_with_capacity()
         waiting = self._readable(gangs)
         shapes = (*waiting, *(line.gangs[0] for line in lines))
-        ahead = {id(kind): kind for one in shapes for kind in one.kinds[: KINDS.most]}
+        ahead = {id(kind): kind for one in shapes for kind in one.pod_classes[: KINDS.most]}
         for needs in islice(ahead.values(), _COUNTED_AHEAD):
             with suppress(Exception):  # the plan meets it as well, and its gang is set aside
                 cluster.capacity(needs)  # counted here and kept up to date from now on

@@ -69,9 +69,21 @@ class PendingViews:
             unborn = total_requests(m.needs for m in must if gang.members[m.name].pod is None)
         shape = hash(
             (
-                (namespace, made.gang.queue, made.gang.user, made.minimum, made.role_minimum),
-                (made.constraints, made.near_role, made.seated, made.avoid, made.most_per_node),
-                (tuple(counts.items()), made.repair, made.surplus, unborn),
+                (
+                    namespace,
+                    made.gang.queue,
+                    made.gang.user,
+                    made.members_min,
+                    made.role_members_min,
+                ),
+                (
+                    made.constraints,
+                    made.near_role,
+                    made.placed_members,
+                    made.excluded_nodes,
+                    made.pods_per_node_max,
+                ),
+                (tuple(counts.items()), made.is_refill, made.is_scale_up, unborn),
                 (made.gang.preemptible, made.preempts),
             )
         )
@@ -79,12 +91,12 @@ class PendingViews:
             self._needs.clear()
         kinds = tuple(self._needs.setdefault(needs, needs) for needs in counts)
         charge = charge_of(made)
-        if made.repair:
+        if made.is_refill:
             held = ledger.usage_of_gang(gang.id)
             made = replace(
                 made,
                 # What is more than it ever had is admitted like any other.
-                repair=all(
+                is_refill=all(
                     held.get(key, 0) + more <= gang.run.admitted.get(key, 0) for key, more in charge
                 ),
             )
@@ -93,7 +105,7 @@ class PendingViews:
             priority=priority_in(queue, made.gang, made.priority),
             charge=charge,
             unborn=unborn,
-            shape=shape or 1,
-            kinds=kinds,
+            request_fingerprint=shape or 1,
+            pod_classes=kinds,
             estimate=self._history.estimate(made.gang, queue),
         )

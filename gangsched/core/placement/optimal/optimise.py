@@ -136,7 +136,7 @@ def _on_one_kind(
     kinds = pod_classes(waiting, scope, cluster)
     if any(kind.split for kind in kinds):
         return None, None
-    by_counting = waiting.seated or any(kind.needs.share is not None for kind in kinds)
+    by_counting = waiting.placed_members or any(kind.needs.share is not None for kind in kinds)
     rigid = all(kind.pods_min == kind.pods_max for kind in kinds)
     counts: list[Ints] = []
     wanted = [kind.pods_min for kind in kinds]

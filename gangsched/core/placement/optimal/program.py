@@ -117,8 +117,8 @@ class PlacementProblem:
         room = np.minimum(self.cluster.capacity(kind.needs) * mask, self.wanted[index])
         if kind.allowed is not None:
             room = room * kind.allowed
-        if self.waiting.most_per_node is not None:
-            room = np.minimum(room, self.waiting.most_per_node)
+        if self.waiting.pods_per_node_max is not None:
+            room = np.minimum(room, self.waiting.pods_per_node_max)
         unit = self.host_unit(index)
         return room // unit * unit
 
@@ -190,7 +190,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
 
 def _patterns(request: PlacementProblem, row: int, most: Ints) -> list[Pattern]:
     """Return the maximal numbers of pods of each kind that one node takes together."""
-    limit = request.waiting.most_per_node
+    limit = request.waiting.pods_per_node_max
     if request.scope.depth in request.scope.spread:
         spread = request.scope.spread[request.scope.depth]
         limit = spread if limit is None else min(limit, spread)
