@@ -18,21 +18,34 @@ SOURCES = sorted(
 )
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 FUNCTION_MAX = 70
-MODULE_MAX = 400
-LARGE: dict[str, int] = {"gangsched/kube/service.py": 410}  # it names every part that it starts
+MODULE_MAX = 600  # about 400 is usual; no module is made only to stay below a limit
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_sizes_and_docstrings(path):
     text = path.read_text()
     tree = ast.parse(text)
-    name = str(path.relative_to(ROOT))
-    assert text.count("\n") <= LARGE.get(name, MODULE_MAX), "split the module"
+    assert text.count("\n") <= MODULE_MAX, "the module does more than one thing"
     assert ast.get_docstring(tree), "a module says what it is for"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= FUNCTION_MAX, f"{node.name} has {lines} lines"
+
+
+def test_a_package_of_many_modules_says_why():
+    counts = Counter(path.parent for path in SOURCES if path.name != "__init__.py")
+    large = [f / "__init__.py" for f, count in counts.items() if count > 12]
+    texts = {
+        init: ast.get_docstring(ast.parse(init.read_text())) for init in large if init.exists()
+    }
+    silent = [
+        str(init.parent.relative_to(ROOT))
+        for init, text in texts.items()
+        if "more than twelve modules because" not in (text or "")
+    ]
+    assert not silent, "sort the modules into packages, or say in the docstring why they are many"
+    assert texts, "the rule is about nothing"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))

@@ -1,4 +1,7 @@
-"""The nouns of the core: frozen values that compare by value."""
+"""The nouns of the core: frozen values that compare by value.
+
+It has more than twelve modules because each noun has a module of its own.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,1 +1,4 @@
-"""What users read: statuses, conditions, Events and gauges."""
+"""What users read: statuses, conditions, Events and gauges.
+
+It has more than twelve modules because each kind of status has a writer of its own.
+"""
