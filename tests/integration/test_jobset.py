@@ -240,8 +240,8 @@ def test_what_is_wrong_is_said_on_the_jobset(cluster, namespace):
     cluster.create_job(namespace, jobset(replicated("a", "true"), late))
     cluster.wait(lambda: condition(cluster, namespace, "Failed"), "the reason")
     assert condition(cluster, namespace, "Failed")["message"] == (
-        f"JobSet {namespace}/js: spec.replicatedJobs[b].dependsOn names 'c'; it must be an "
-        "earlier one: a"
+        f"JobSet {namespace}/js: spec.replicatedJobs[b].dependsOn names 'c'; it must name an "
+        "earlier replicated job: a"
     )
     assert not cluster.core.list_namespaced_pod(namespace).items
 

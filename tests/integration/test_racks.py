@@ -193,7 +193,7 @@ def test_pods_without_a_group_object_ask_by_annotation(racks, space):
 
 def test_wrong_requests_get_one_sentence_and_disturb_no_other(racks, space):
     wrong = {
-        "level": ({"topology": {"required": "planet"}}, {}, "'planet' is no level of topology"),
+        "level": ({"topology": {"required": "planet"}}, {}, "'planet' is not a level of topology"),
         "slice": (
             {"topology": {"slices": [{"level": "rack", "size": 3}]}},
             {},
@@ -329,8 +329,8 @@ def check_layout(racks, name) -> None:
 def test_an_unknown_mig_profile_is_reported_at_once(racks, space):
     template = worker(0, **{"nvidia.com/mig-1g.18gb": "1"})
     racks.group(space, "m", roles=[{"name": "w", "count": 1, "template": template}])
-    text = message(racks, space, "m", "can be cut")
-    assert "no GPU of this cluster can be cut into 1g.18gb" in text
+    text = message(racks, space, "m", "can be partitioned")
+    assert "no GPU of this cluster can be partitioned into 1g.18gb" in text
     assert "A100-40GB has 1g.5gb" in text
 
 
@@ -367,4 +367,4 @@ def test_defrag_shows_which_gang_to_move(racks, space):
     racks.kubectl("apply", "-n", space, "-f", "-", stdin=json.dumps(budget))
     code, text = racks.gangsched(*asked)
     assert code == 1
-    assert "no moves within the budget make room" in text
+    assert "no moves within the budget free enough" in text

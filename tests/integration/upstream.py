@@ -261,8 +261,8 @@ def explained(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def has_no_room(explained: str) -> bool:
-    """Tell whether a gang waits for room; of one whose pods differ it is not said how many fit."""
-    return "and there is room for" in explained or "pods together" in explained
+    """Return whether a gang waits for capacity; if its pods differ, no count of them is given."""
+    return "and the free capacity takes" in explained or "pods together" in explained
 
 
 if __name__ == "__main__":
