@@ -202,7 +202,9 @@ def test_backfill_behind_a_large_gang(cluster, namespace):
     cluster.gang(namespace, "large", 4, group={"expectedRuntimeSeconds": 60})
     wait_reason(cluster, namespace, "NotEnoughFree", "large")
     cluster.gang(namespace, "long", 1, group={"expectedRuntimeSeconds": 360_000})
-    wait_reason(cluster, namespace, "BehindReservation", "long", f"reservation of {namespace}/large")
+    wait_reason(
+        cluster, namespace, "BehindReservation", "long", f"reservation of {namespace}/large"
+    )
     cluster.gang(namespace, "short", 1, group={"expectedRuntimeSeconds": 20})
     cluster.wait_placed(namespace, "short-", 1)
     cluster.wait(

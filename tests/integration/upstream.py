@@ -261,7 +261,7 @@ def explained(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def has_no_room(explained: str) -> bool:
-    """Return whether a gang waits for capacity; if its pods differ, no count of them is given."""
+    """Return whether a gang waits for capacity; if its pods differ, no count is given."""
     return "and the free capacity takes" in explained or "pods together" in explained
 
 

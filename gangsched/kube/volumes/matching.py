@@ -72,7 +72,7 @@ def provisioned_on(
         if one.class_name == of.name and one.size >= claim.wanted[1] and one.terms is not None
     ]
     if not there:
-        return f"nowhere is room for its volume, of StorageClass {of.name}"
+        return f"no node has capacity for its volume, of StorageClass {of.name}"
     return all_of(of.topologies, any_of(there))
 
 

@@ -463,7 +463,9 @@ async def test_storage_that_a_driver_has_decides_where_a_volume_is_made(world):
     world.put("CSIDriver", {**driver, "spec": {"storageCapacity": True}})
     world.claim("a")
     world.gang(of("a"))
-    assert world.beyond() == (f"{PVC} a (nowhere is room for its volume, of StorageClass good)",)
+    assert world.beyond() == (
+        f"{PVC} a (no node has capacity for its volume, of StorageClass good)",
+    )
     world.put("CSIStorageCapacity", capacity)
     world.plan()
     assert await bound(world) == {"p0": "n2"}

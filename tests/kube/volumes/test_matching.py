@@ -153,12 +153,12 @@ PLACES = {
     "room of another class": (
         kind(),
         [capacity(of="other", **IN_A)],
-        "nowhere is room for its volume, of StorageClass local",
+        "no node has capacity for its volume, of StorageClass local",
     ),
     "room that no node reaches": (
         kind(),
         [capacity()],
-        "nowhere is room for its volume, of StorageClass local",
+        "no node has capacity for its volume, of StorageClass local",
     ),
     "room that all nodes reach": (kind(), [capacity(nodeTopology={}), capacity(**IN_A)], ()),
     "room where the class allows": (
