@@ -56,7 +56,7 @@ class QueueOrder(Protocol):
         ...
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Tell whether a gang may be looked at together with one before it in the order.
+        """Return whether a gang may be looked at together with one before it in the order.
 
         Among peers the set that uses most GPU-hours starts, whoever of them came first.
         """
@@ -75,7 +75,7 @@ class Backfill(Protocol):
     """Who may start while an earlier gang waits for room."""
 
     def reserves(self, made: int) -> bool:
-        """Tell whether a gang that does not fit gets room reserved in time, after `made` others.
+        """Return whether a gang that does not fit gets room reserved in time, after `made` others.
 
         Nothing that starts later may delay such a gang.
         """

@@ -66,7 +66,7 @@ class SharedGpus:
         return tuple(sorted(fitting[:devices]))
 
     def can_hold(self, row: int, milli: int, devices: Devices, count: int, gpus: int) -> bool:
-        """Tell whether a share can be on the devices that it is said to be on.
+        """Return whether a share can be on the devices that it is said to be on.
 
         They have to be so many, and GPUs that a node with `gpus` has, with room.
         """
@@ -99,7 +99,7 @@ class SharedGpus:
         return before - len(taken)
 
     def overfull(self, row: int) -> bool:
-        """Tell whether a GPU of the row has more taken than it has."""
+        """Return whether a GPU of the row has more taken than it has."""
         return any(taken > MILLI for taken in self.of(row).values())
 
     def forget(self, row: int) -> None:

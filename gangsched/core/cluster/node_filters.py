@@ -139,7 +139,7 @@ class Filters:
         return np.isin(column, wanted)
 
     def has_label(self, key: str) -> bool:
-        """Tell whether any node carries the label."""
+        """Return whether any node carries the label."""
         return key in self._nodes_with_label
 
     def _code(self, key: str, value: str | None) -> int:
@@ -190,7 +190,7 @@ class Filters:
 
 
 def clash(ports: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Tell whether a host port clashes with one that is taken.
+    """Return whether a host port clashes with one that is taken.
 
     Two clash on one protocol and port, when either listens on every address.
     """

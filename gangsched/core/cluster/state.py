@@ -387,7 +387,7 @@ class Cluster(NodeTable):
         return counts
 
     def fits(self, row: int, needs: PodRequirements) -> bool:
-        """Tell whether one more pod fits on the row now, every filter included."""
+        """Return whether one more pod fits on the row now, every filter included."""
         rows = np.array([row], dtype=np.int64)
         return bool(self.count(needs, rows, self.used[rows])[0])
 

@@ -64,7 +64,7 @@ class Toleration:
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether this toleration covers the taint (core/v1 Toleration.ToleratesTaint)."""
+        """Return whether this toleration covers the taint (core/v1 Toleration.ToleratesTaint)."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:

@@ -128,7 +128,7 @@ class Queue:
     broken: str = ""
 
     def admits(self, namespace: str) -> bool:
-        """Tell whether gangs of a namespace may use it."""
+        """Return whether gangs of a namespace may use it."""
         return self.open_to_all or namespace in self.namespaces
 
 
@@ -164,7 +164,7 @@ class AdvanceReservation:
         return start_s, start_s + length_s
 
     def admits(self, namespace: str, queue: str) -> bool:
-        """Tell whether gangs of a namespace and queue may use the room."""
+        """Return whether gangs of a namespace and queue may use the room."""
         return namespace in self.namespaces or queue in self.queues
 
 

@@ -78,7 +78,7 @@ class _Advisor:
                 yield remedy
 
     def _helps(self, changed: PendingGang) -> bool:
-        """Tell whether a changed gang would start now."""
+        """Return whether a changed gang would start now."""
         changed = _unknown(changed)
         return is_feasible(changed, self.snapshot) and self.starts(changed, self.snapshot, None)
 

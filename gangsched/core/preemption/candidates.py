@@ -169,7 +169,7 @@ def overrun(
 
 
 def _leaves_share(charge: Amounts, spares: Amounts) -> bool:
-    """Tell whether a charge leaves of any one resource as much as is to be left."""
+    """Return whether a charge leaves of any one resource as much as is to be left."""
     taken = dict(charge)
     return any(taken.get(key, 0) <= most for key, most in spares)
 
@@ -193,7 +193,7 @@ def contested_resources(usage: Usage, queue: str, charge: Amounts) -> tuple[Quot
 def within_nominal(
     usage: Usage, branch: tuple[str, ...], charge: Amounts, without: Amounts = ()
 ) -> bool:
-    """Tell whether a charge stays within what the top of a branch is guaranteed.
+    """Return whether a charge stays within what the top of a branch is guaranteed.
 
     `without` is what some gangs below it hold: it is looked at as if they were gone.
     """
@@ -214,7 +214,7 @@ def within_nominal(
 def may_take_over(
     one: PendingGang, yields: Amounts, other: PendingGang, passed: Amounts, usage: Usage
 ) -> bool:
-    """Tell whether a gang may start in room that was promised to another.
+    """Return whether a gang may start in room that was promised to another.
 
     A smaller share is no reason: who is next changes with every start, and promises would be worth
     nothing. Reasons are the priority, and a guarantee against a loan. Neither what gangs of its
@@ -237,7 +237,7 @@ def may_take_over(
 
 
 def exceeds_nominal(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
-    """Tell whether a queue holds more than its guarantee of anything that is wanted."""
+    """Return whether a queue holds more than its guarantee of anything that is wanted."""
     for key in wanted:
         used = usage.used(name, key)
         if used > 0 and used > (usage.tree.nominal(name, key) or 0):

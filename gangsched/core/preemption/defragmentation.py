@@ -205,7 +205,7 @@ class Defragmenter:
         gone: tuple[RunningGang, ...],
         moved: dict[GangId, RunningGang],
     ) -> bool:
-        """Tell whether a gang starts once others have moved, and whether those start again."""
+        """Return whether a gang starts once others have moved, and whether those start again."""
         if self.starts is None:
             return True
         without = ended(self.snapshot, _ids(gone))
@@ -231,7 +231,7 @@ class Defragmenter:
         )
 
     def _free(self, inside: Mask) -> bool:
-        """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
+        """Return whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
         cluster = self.snapshot.cluster
         inside = inside & cluster.live
         there = (*self.snapshot.occupants, *self.snapshot.terminating)

@@ -22,7 +22,7 @@ class FreedCapacity:
         self._countable = is_exactly_countable(self._waiting)
 
     def fits(self, gone: list[VictimOption]) -> bool:
-        """Tell whether there is room once these are gone."""
+        """Return whether there is room once these are gone."""
         freed = self._released(gone) if self._countable else None
         if freed is None:
             return is_feasible(self._waiting, self.without(gone))

@@ -131,7 +131,7 @@ class VictimOptions(Sequence[VictimOption]):
         return self._discounts[queue]
 
     def _frees_something(self, places: tuple[PodPlacement, ...]) -> bool:
-        """Tell whether giving them up frees anything the gang could use."""
+        """Return whether giving them up frees anything the gang could use."""
         return self._short or any(self._is_useful(place.needs) for place in places)
 
     def _is_useful(self, needs: PodRequirements) -> bool:
@@ -210,11 +210,11 @@ class VictimSequence:
         return self._usage.fits(self._waiting.gang.queue, self._charge)
 
     def _still_borrows(self, queue: str) -> bool:
-        """Tell whether a queue still has more than its guarantee, with all above it."""
+        """Return whether a queue still has more than its guarantee, with all above it."""
         _, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
         return all(exceeds_nominal(self._usage, name, self._wanted) for name in theirs)
 
     def _stays_fair(self, queue: str) -> bool:
-        """Tell whether a queue keeps a share at least as large as ours would be."""
+        """Return whether a queue keeps a share at least as large as ours would be."""
         ours, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
         return self._usage.share(ours[-1], self._charge) <= self._usage.share(theirs[-1])

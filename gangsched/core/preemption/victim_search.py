@@ -97,7 +97,7 @@ class VictimSearch:
     # -- sets ---------------------------------------------------------------------------------
 
     def _is_enough(self, chosen: list[VictimOption]) -> bool:
-        """Tell whether the gang fits once these are gone, by quota and by room."""
+        """Return whether the gang fits once these are gone, by quota and by room."""
         kept = self._permitted(chosen)
         return kept is not None and self._freed.fits(kept)
 

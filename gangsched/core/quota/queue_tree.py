@@ -169,7 +169,7 @@ class QueueTree:
         return name if name in self._paths else DEFAULT_QUEUE
 
     def admits(self, name: str, namespace: str) -> bool:
-        """Tell whether gangs of a namespace may use a queue; those above it have to agree."""
+        """Return whether gangs of a namespace may use a queue; those above it have to agree."""
         path = self._paths.get(name, (name,))
         return all(self.queues[one].admits(namespace) for one in path)
 
@@ -199,7 +199,7 @@ class QueueTree:
         return next((level for level in said if level), "")
 
     def firm_loans(self, name: str) -> bool:
-        """Tell whether gangs of a queue that may not be stopped may borrow."""
+        """Return whether gangs of a queue that may not be stopped may borrow."""
         return any(self.queues[one].firm_loans for one in self._paths[name])
 
     def guaranteed(self) -> frozenset[QuotaKey]:

@@ -155,7 +155,7 @@ class Usage:
         return found
 
     def fits(self, queue: str, amounts: Amounts) -> bool:
-        """Tell whether a charge may be admitted."""
+        """Return whether a charge may be admitted."""
         limited = self.tree.quota_keys(queue)
         if not limited:
             return True
@@ -166,7 +166,7 @@ class Usage:
         )
 
     def exceeds_limits(self, queue: str) -> bool:
-        """Tell whether a queue, or one above it, holds more than guarantee and loans allow."""
+        """Return whether a queue, or one above it, holds more than guarantee and loans allow."""
         path = self.tree.path(queue)
         for key in self.tree.quota_keys(queue):
             for name in path:
@@ -189,7 +189,7 @@ class Usage:
         return self.empty.available(queue, key)
 
     def exceeds_nominal(self, queue: str, amounts: Amounts = ()) -> bool:
-        """Tell whether a queue holds more than its guarantee, with a charge added."""
+        """Return whether a queue holds more than its guarantee, with a charge added."""
         held, more = self.subtree_usage.get(queue, _NONE), dict(amounts)
         for key in self.tree.quota_keys(queue):
             added = more.get(key, 0)
