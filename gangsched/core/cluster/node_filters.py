@@ -56,7 +56,7 @@ class Filters:
         self._label_codes = {key: dict(codes) for key, codes in self._label_codes.items()}
 
     def grow(self, more: int) -> None:
-        """Make room for more slots."""
+        """Grow to more slots."""
         self.nodes.extend([None] * more)
         self._taints = np.concatenate([self._taints, np.zeros(more, dtype=np.int64)])
         for key, column in self._labels.items():

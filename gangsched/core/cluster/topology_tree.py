@@ -57,7 +57,7 @@ class TopologyTree:
         return other
 
     def grow(self, slots: int) -> None:
-        """Make room for more node slots."""
+        """Grow to more node slots."""
         more = slots - len(self.codes[0]) if self.codes else 0
         if more > 0:
             blank = np.full(more, UNKNOWN, dtype=np.int64)

@@ -18,7 +18,7 @@ PODS = "pods"
 
 
 GPU = "nvidia.com/gpu"
-"""Whole GPUs. A GPU that is shared counts as one taken, whoever shares it."""
+"""Whole GPUs. A shared GPU counts as one taken, whichever pods share it."""
 
 
 MILLI = 1000
