@@ -218,9 +218,11 @@ def _slices(
                 f"before it, {found[-1][1]}."
             )
         found.append((level, one.size))
-    for who, count in counts if found else ():
+    for pods, count in counts if found else ():
         if count % found[0][1]:
-            raise MisconfiguredError(f"Slice size {found[0][1]} does not divide the {count} {who}.")
+            raise MisconfiguredError(
+                f"Slice size {found[0][1]} does not divide the {count} {pods}."
+            )
     return tuple(found)
 
 

@@ -286,7 +286,7 @@ class Filling:
         return counts
 
     def _hardest_first(self, wanted: list[int], mask: Mask) -> list[int]:
-        """Order kinds by how much of their own room they would use up."""
+        """Order kinds by how much of their own capacity they would use up."""
         if len(wanted) == 1:
             return [0]
         slack = []

@@ -17,7 +17,7 @@ from gangsched.core.snapshot import PodPlacement
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
-    """What stopping costs beside the lost work: GPU-seconds to start again, and for each gang."""
+    """What preemption costs beside the lost work: GPU-seconds to start again, and for each gang."""
 
     restart_s: float = 60.0
     gang: float = 60.0
@@ -121,7 +121,7 @@ class VictimOptions(Sequence[VictimOption]):
         return charge_on_nodes(snapshot.cluster, snapshot.rules.gpu_types, seats)
 
     def _fairness_discount(self, one: Candidate) -> float:
-        """Stopping gangs of the queue that is furthest beyond its share costs less."""
+        """Preempting gangs of the queue that is furthest beyond its share costs less."""
         if one.ground in _REGARDLESS_OF_QUOTA:
             return 1.0
         queue = one.running.gang.queue
@@ -167,7 +167,7 @@ class VictimSequence:
         return self._admitted_after
 
     def first(self, count: int) -> list[VictimOption]:
-        """Return who is given up of the first so many options."""
+        """Return which of the first `count` options are given up."""
         while self._at < min(count, len(self.options)):
             self._step()
         kept: dict[int, VictimOption] = {}

@@ -139,13 +139,13 @@ class Ledger:
 
     def account(self, account: Account) -> GpuTime:
         """Return an account, opened if need be."""
-        found = self.accounts.get(account)
-        if found is None:
+        gpu_time = self.accounts.get(account)
+        if gpu_time is None:
             if len(self.accounts) > 2 * self._accounts_after_cleanup + USERS_OF_QUEUE.most:
                 self._forget_users()
-            found = self.accounts[account] = GpuTime()
-            self._open_periods(account, found)
-        return found
+            gpu_time = self.accounts[account] = GpuTime()
+            self._open_periods(account, gpu_time)
+        return gpu_time
 
     def _forget_users(self) -> None:
         """Forget users who hold nothing and spent least, if a queue has too many users."""
@@ -181,22 +181,22 @@ class Ledger:
 
     def historical_gpu_s(self, now_s: float) -> dict[str, float]:
         """Return the decayed GPU-seconds of every queue."""
-        found = {}
+        by_queue = {}
         for queue in self.usage.tree.queues:
             time = self.accounts.get((queue, ""))
             if time is not None:
                 time.advance_to(now_s, self.half_life_s)
-                found[queue] = time.historical_gpu_s
-        return found
+                by_queue[queue] = time.historical_gpu_s
+        return by_queue
 
     def gpu_seconds_total(self, now_s: float) -> dict[str, float]:
         """Return the GPU-seconds that each queue spent while this process looked on."""
-        found = {}
+        by_queue = {}
         for (queue, user), time in self.accounts.items():
             if not user:
                 time.advance_to(now_s, self.half_life_s)
-                found[queue] = time.total
-        return found
+                by_queue[queue] = time.total
+        return by_queue
 
     def budget_usage(self, account: Account, budget: GpuBudget, now_s: float) -> float:
         """Return the GPU-seconds of a budget's present period that are spent."""

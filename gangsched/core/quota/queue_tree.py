@@ -1,10 +1,10 @@
 """The tree of queues: what is wrong with it, and how much each queue may use.
 
 The arithmetic of guarantees and borrowing is Kueue's (KEP-79): a queue keeps for itself what it
-does not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept is
-counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so that
-an administrator can read the guarantee of a department off one line. That number holds whatever is
-written below: where the children add up to more, the largest of them count for less.
+does not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept
+is counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so
+that an administrator can read the guarantee of a department off one line. That number holds
+whatever is written below: where the children add up to more, the largest of them count for less.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

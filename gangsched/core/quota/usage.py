@@ -146,13 +146,13 @@ class Usage:
         if not limited:
             return []
         path = self.tree.path(queue)
-        found = []
+        shortfalls = []
         for key, quantity in amounts:
             if key in limited:
                 room, name = self._available(path, key)
                 if room < quantity:
-                    found.append(Shortfall(name, key, quantity, max(room, 0)))
-        return found
+                    shortfalls.append(Shortfall(name, key, quantity, max(room, 0)))
+        return shortfalls
 
     def fits(self, queue: str, amounts: Amounts) -> bool:
         """Return whether a charge may be admitted."""

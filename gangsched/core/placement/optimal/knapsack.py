@@ -16,7 +16,7 @@ _NONE = np.iinfo(np.int64).max // 4
 
 
 def _useful(room: Ints, free: Ints, hosts: int) -> Ints:
-    """Of nodes with equal room only the `hosts` with least free can be in a best choice."""
+    """Of nodes with equal capacity only the `hosts` with least free can be in a best choice."""
     nodes = np.flatnonzero(room)
     order = nodes[np.lexsort((nodes, free[nodes], room[nodes]))]
     _, first = np.unique(room[order], return_index=True)
