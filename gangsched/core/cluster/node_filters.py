@@ -133,7 +133,7 @@ class Filters:
         return mask
 
     def of_gpu_type(self, kind: str) -> Mask:
-        """Return which slots have a GPU whose product name contains `kind`, in any case."""
+        """Return which slots have a GPU product name that contains `kind`, in any case."""
         column, codes = self._column(PRODUCT)
         wanted = [code for value, code in codes.items() if kind.lower() in value.lower()]
         return np.isin(column, wanted)

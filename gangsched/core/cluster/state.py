@@ -4,7 +4,7 @@ The engine owns one `Cluster` and changes it with every fact; planners get a cop
 the static columns (labels, taints, allocatable, topology) until the owner writes them again.
 
 Capacities are aggregates kept up to date: how many pods of a kind each node can take is counted
-once, and after that only for the nodes whose usage changed since.
+once, and after that only for the nodes with changed usage.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping

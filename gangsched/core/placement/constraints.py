@@ -270,7 +270,7 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
 
 def barred_rows(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
     """Return the rows that exclusive domains bar: those of other gangs, and shared ones."""
-    held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
+    held: dict[tuple[str, int], set[int]] = {}  # rows with barred domains, by level
     for row, gangs in cluster.gangs_by_row.items():
         for other in gangs:
             if other == gang:

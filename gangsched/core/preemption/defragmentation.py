@@ -1,7 +1,7 @@
 """Defragmentation: which running gangs to move, so that a gang or a whole domain gets space.
 
 Moving a gang means preempting it, giving its place away, and starting it somewhere else; it loses
-the work since its last checkpoint. A plan is made only of gangs whose owner allows it, that ran
+the work since its last checkpoint. A plan is made only of gangs that are movable, that ran
 for their minimum time and that no PodDisruptionBudget protects; every one of them has a new place
 in the plan, or there is no plan. Where a trial is given, a plan is one only if whole planning
 cycles start the gang and those that move: with quotas, permissions, reservations, and in turn.

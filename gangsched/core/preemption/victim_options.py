@@ -111,7 +111,9 @@ class VictimOptions(Sequence[VictimOption]):
     ) -> VictimOption:
         _, whole, *_ = rank
         charge = (one.running.charge if whole else ()) or self._charge(places)
-        if one.ground is not PreemptionReason.FAIR:  # only what has a quota decides who is admitted
+        if (
+            one.ground is not PreemptionReason.FAIR
+        ):  # only what has a quota decides what is admitted
             charge = tuple(item for item in charge if item[0] in self._limited)
         return VictimOption(one, places, whole, cost, charge, rank)
 

@@ -181,7 +181,7 @@ class RuntimeHistory:
         return _spread(runtime_s, Source.DECLARED)
 
     def factor(self, user: str) -> float:
-        """Return how many times what a user said gangs run for in the middle; at least once."""
+        """Return the median of run time over declared run time of a user; at least 1."""
         known = self.ratios.get(user, ())
         return max(median(known), 1.0) if len(known) >= _RATIOS_NEEDED else 1.0
 

@@ -51,13 +51,13 @@ class Usage:
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
-        held, loans, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
+        held, borrowed, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
         if top:
             names = self.tree.subtree(top)
             held = {name: held[name] for name in names if name in held}
-            loans = {name: loans[name] for name in names if name in loans}
+            borrowed = {name: borrowed[name] for name in names if name in borrowed}
             firm = {name: firm[name] for name in names if name in firm}
-        other = Usage(self.tree, self.capacity, loans)
+        other = Usage(self.tree, self.capacity, borrowed)
         other.subtree_usage, other.firm = held, firm
         self._owned.clear()
         other.historical_gpu_s = self.historical_gpu_s
@@ -94,9 +94,9 @@ class Usage:
         levels = [(self._borrowed_usage[name], self.tree.guaranteed_quotas(name)) for name in path]
         for key, quantity in amounts:
             change = quantity * times
-            for loans, keeps in levels:
-                before = loans.get(key, 0)
-                after = loans[key] = before + change
+            for borrowed, keeps in levels:
+                before = borrowed.get(key, 0)
+                after = borrowed[key] = before + change
                 kept = keeps.get(key, 0)
                 change = (after - kept if after > kept else 0) - (
                     before - kept if before > kept else 0
