@@ -1,9 +1,9 @@
 """All that the author of a policy imports: `from gangsched.policy_api import PendingGang, fill`.
 
-The promise: a name of `__all__`, a public field of its class and the meaning of both stay from one
-minor release to the next. Where a name has to change, the old one works for one more minor release
-with a DeprecationWarning, and CHANGELOG.md names the new one. Fields may be added to classes, and
-parameters with a default to functions. Other modules of gangsched change at any time.
+Compatibility: a name of `__all__`, a public field of its class and the meaning of both stay from
+one minor release to the next. Where a name has to change, the old one works for one more minor
+release with a DeprecationWarning, and CHANGELOG.md names the new one. Fields may be added
+to classes, and parameters with a default to functions. Other modules may change any time.
 
 The names, by what a policy is made of:
 

@@ -1,4 +1,4 @@
-"""Dot product: the node whose free vector is least aligned with the pod's (Tetris's opposite).
+"""Dot product: the node with the free vector least aligned with the pod's (Tetris's opposite).
 
 The form of the FGD paper's artifact: score 1 - mean(free * requested / largest squared).
 """

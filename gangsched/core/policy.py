@@ -33,7 +33,7 @@ class QueueView:
     """A queue as a sharing policy sees it, with what a gang at its head would add.
 
     `share` is the dominant share over the weight; `decayed` are past GPU-seconds over the weight.
-    `beyond` tells that the queue would run on borrowed quota.
+    With `beyond` the queue would run on borrowed quota.
     """
 
     queue: Queue
@@ -43,9 +43,9 @@ class QueueView:
 
 
 class QueueOrder(Protocol):
-    """Who is next inside a queue.
+    """Which gang is next inside a queue.
 
-    `by_age` says that of gangs that ask for the same, at one priority, the older always goes
+    With `by_age`, of gangs with equal requests and priority the older always goes
     first: then a cycle need not ask for the key of each.
     """
 
@@ -56,9 +56,9 @@ class QueueOrder(Protocol):
         ...
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Tell whether a gang may be looked at together with one before it in the order.
+        """Return whether a gang may be looked at together with one before it in the order.
 
-        Among peers the set that uses most GPU-hours starts, whoever of them came first.
+        Among peers the set that uses most GPU-hours starts, in any order of arrival.
         """
         ...
 
@@ -72,10 +72,10 @@ class Sharing(Protocol):
 
 
 class Backfill(Protocol):
-    """Who may start while an earlier gang waits for room."""
+    """Which gangs may start while an earlier gang waits for capacity."""
 
     def reserves(self, made: int) -> bool:
-        """Tell whether a gang that does not fit gets room reserved in time, after `made` others.
+        """Return whether a gang that does not fit gets a reservation, after `made` others.
 
         Nothing that starts later may delay such a gang.
         """
@@ -86,15 +86,15 @@ class Placer(Protocol):
     """Where a gang goes."""
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
-        """Choose nodes for at least the gang's minimum, or say why there are none.
+        """Choose nodes for at least the gang's minimum, or return why there are none.
 
-        The snapshot must be left as it was found (see `Snapshot.trial`).
+        The snapshot must be left unchanged (see `Snapshot.trial`).
         """
         ...
 
 
 class PreemptionReason(StrEnum):
-    """Why a gang may be stopped."""
+    """Why a gang may be preempted."""
 
     PRIORITY = "InQueuePriority"
     RECLAIM = "Reclaim"
@@ -104,7 +104,7 @@ class PreemptionReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A gang that may be stopped, on a ground."""
+    """A gang that may be preempted, on a ground."""
 
     running: RunningGang
     ground: PreemptionReason
@@ -112,7 +112,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRequest:
-    """A gang that does not fit, and those who may be stopped for it.
+    """A gang that does not fit, and those that may be preempted for it.
 
     `charge` is what it takes of its queue's quota. `usage` may be charged, and is to be left as
     it was.
@@ -128,10 +128,10 @@ class PreemptionRequest:
 
 
 class Preemptor(Protocol):
-    """Whom to stop for a gang that does not fit."""
+    """Which gangs to preempt for a gang that does not fit."""
 
     def choose(self, request: PreemptionRequest) -> Placement | None:
-        """Return a placement that names them in `evicts`, or None where stopping does not help."""
+        """Return a placement with the victims in `evicts`, or None if preemption does not help."""
         ...
 
 
@@ -139,8 +139,8 @@ class Preemptor(Protocol):
 class Policies:
     """The policies of one planning cycle.
 
-    Without `sharing` all queues are one line; without `backfill` whoever fits passes; without
-    `preemptor` nobody is stopped. `orders` are those queues name for themselves.
+    Without `sharing` all queues are one line; without `backfill` any gang that fits passes;
+    without `preemptor` no gang is preempted. `orders` are those that queues name for themselves.
     """
 
     order: QueueOrder

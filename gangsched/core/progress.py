@@ -1,7 +1,7 @@
-"""Which gang a long computation is at: it says so itself, and whoever watches it may stop it.
+"""Which gang a long computation is at: it reports this, and its watcher may stop it.
 
 The core has no clock. So a computation asks at every step whether it may go on, and how long that
-is the watcher's to know: the event loop in the scheduler, nobody in a simulation.
+is the watcher's to know: the event loop in the scheduler; a simulation has no watcher.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gangsched.core.model.ids import GangId
 
 
 class StoppedError(Exception):
-    """A computation was told to stop while it was at `gang` (None: at no gang)."""
+    """A computation had to stop while it was at `gang` (None: at no gang)."""
 
     def __init__(self, gang: GangId | None) -> None:
         super().__init__(f"stopped at {gang or 'no gang'}")
@@ -19,7 +19,7 @@ class StoppedError(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """Written by a computation but for `stopped`, which whoever watches it sets.
+    """Written by a computation but for `stopped`, which its watcher sets.
 
     `gang` is the one it is at; `turns` counts the gangs it began with.
     """

@@ -120,8 +120,8 @@ class Snapshot:
     start no later. `preemption_infeasible` are request and priority of gangs that no preemption
     could help a short while ago. `equivalence_classes` are gangs refused before; none of them has
     a backfill reservation. A cycle ends after `pods_max` pods: the other gangs are for a later
-    one. `number` tells the engine what a plan knew. `starting` gangs have their assignments and do
-    not run yet. All computations on a snapshot share its `progress`.
+    one. From `number` the engine sees what a plan knew. `starting` gangs have their
+    assignments and do not run yet. All computations on a snapshot share its `progress`.
     """
 
     cluster: Cluster

@@ -1,8 +1,8 @@
 """GPUs one by one: which of a node's GPUs are shared, and how much of each is taken.
 
-A shared GPU counts as one whole GPU taken (`used` of nvidia.com/gpu), whoever shares it, so that
-whole and shared pods meet in one number. The index of a device is ours; which physical GPU stands
-behind it is the device plugin's choice.
+A shared GPU counts as one whole GPU taken (`used` of nvidia.com/gpu), whichever pods share it, so
+that whole and shared pods meet in one number. The index of a device is ours; which physical GPU
+stands behind it is the device plugin's choice.
 """
 
 from itertools import islice
@@ -44,12 +44,12 @@ class SharedGpus:
         return self._taken.get(row, {})
 
     def choose(self, row: int, milli: int, devices: int, idle: int, gpus: int) -> Devices:
-        """Return the devices that fit most tightly, opening new ones only where none has room.
+        """Return the devices that fit most tightly, opening new ones only where none has space.
 
         A pod with parts of several GPUs gets the emptiest instead, `idle` ones included: its parts
-        need distinct GPUs, and only so do as many such pods fit as `capacities` counts. One that
-        runs where nothing has room gets the emptiest as well, full as they are: a node has `gpus`,
-        and nobody may be sent to another.
+        need distinct GPUs, and only so do as many such pods fit as `capacities` counts. A
+        pod that runs on a full node gets the emptiest as well, full as they are: a node has `gpus`,
+        and no pod may be sent to another.
         """
         taken = self.of(row)
         fresh = (index for index in range(min(gpus, SHARED_GPUS.most)) if index not in taken)
@@ -66,9 +66,9 @@ class SharedGpus:
         return tuple(sorted(fitting[:devices]))
 
     def can_hold(self, row: int, milli: int, devices: Devices, count: int, gpus: int) -> bool:
-        """Tell whether a share can be on the devices that it is said to be on.
+        """Return whether a share can be on the devices that are recorded for it.
 
-        They have to be so many, and GPUs that a node with `gpus` has, with room.
+        They have to be so many, and GPUs that a node with `gpus` has, with enough free.
         """
         taken = self.of(row)
         fits = all(0 <= index < gpus and taken.get(index, 0) + milli <= MILLI for index in devices)
@@ -99,17 +99,17 @@ class SharedGpus:
         return before - len(taken)
 
     def overfull(self, row: int) -> bool:
-        """Tell whether a GPU of the row has more taken than it has."""
+        """Return whether a GPU of the row has more taken than it has."""
         return any(taken > MILLI for taken in self.of(row).values())
 
     def forget(self, row: int) -> None:
-        """Forget a row whose node is gone."""
+        """Forget the row of a deleted node."""
         self._taken.pop(row, None)
 
     def capacities(self, rows: Ints, idle: Ints, nodes: list[Node | None], share: GpuShare) -> Ints:
         """Return how many more such shares the GPUs of each row take, shape as `rows`.
 
-        `idle` counts the GPUs of each row that nobody has.
+        `idle` counts the GPUs of each row that no pod has.
         """
         if share.memory_mib:
             asked = [share_milli(nodes[row], share) or 0 for row in rows]

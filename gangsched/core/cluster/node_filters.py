@@ -56,7 +56,7 @@ class Filters:
         self._label_codes = {key: dict(codes) for key, codes in self._label_codes.items()}
 
     def grow(self, more: int) -> None:
-        """Make room for more slots."""
+        """Grow to more slots."""
         self.nodes.extend([None] * more)
         self._taints = np.concatenate([self._taints, np.zeros(more, dtype=np.int64)])
         for key, column in self._labels.items():
@@ -133,13 +133,13 @@ class Filters:
         return mask
 
     def of_gpu_type(self, kind: str) -> Mask:
-        """Return which slots have a GPU whose product name contains `kind`, in any case."""
+        """Return which slots have a GPU product name that contains `kind`, in any case."""
         column, codes = self._column(PRODUCT)
         wanted = [code for value, code in codes.items() if kind.lower() in value.lower()]
         return np.isin(column, wanted)
 
     def has_label(self, key: str) -> bool:
-        """Tell whether any node carries the label."""
+        """Return whether any node carries the label."""
         return key in self._nodes_with_label
 
     def _code(self, key: str, value: str | None) -> int:
@@ -190,7 +190,7 @@ class Filters:
 
 
 def clash(ports: Iterable[HostPort], taken: Iterable[HostPort]) -> bool:
-    """Tell whether a host port clashes with one that is taken.
+    """Return whether a host port clashes with one that is taken.
 
     Two clash on one protocol and port, when either listens on every address.
     """

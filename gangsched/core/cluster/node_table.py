@@ -1,7 +1,7 @@
 """The nodes of a cluster as arrays: what does not change when pods come and go.
 
-Copies share these columns until the owner writes them again. What is kept beside them, row by row,
-hears of changes through the methods whose names begin with `_on_`.
+Copies share these columns until the owner writes them again. Subclasses keep other data row by row
+and receive changes through the methods with names that begin with `_on_`.
 """
 
 from collections.abc import Callable, Hashable
@@ -34,7 +34,7 @@ _UNUSED_COLUMNS_MAX = 64
 
 
 class NodeTable:
-    """One row a slot, one column a resource; `live` tells which slots hold a node.
+    """One row a slot, one column a resource; `live` marks the slots that hold a node.
 
     Only what nodes have gets a column: what pods ask for beside that (`unknown`) fits nowhere.
     `version` grows whenever a node, a resource or a topology changes.
@@ -133,7 +133,7 @@ class NodeTable:
         return True
 
     def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
-        """Replace the topologies; the order tells which is the default (the first)."""
+        """Replace the topologies; the first is the default."""
         self._detach()
         self.trees = {one.name: TopologyTree(one, len(self.names)) for one in topologies}
         for name in sorted(self.rows):
@@ -247,7 +247,7 @@ class NodeTable:
         return asked
 
     def eligible(self, needs: PodRequirements) -> Mask:
-        """Return which slots pass every filter but free room: labels, names, taints."""
+        """Return which slots pass every filter but free capacity: labels, names, taints."""
         mask = self._eligible.get(needs)
         if mask is None:
             mask = self.filters.eligible(self.live, needs)
@@ -308,7 +308,7 @@ class NodeTable:
         """Hear which columns are left."""
 
     def _on_arrival(self, row: int, name: NodeName) -> None:
-        """Hear that a node took a slot, or is counted anew there."""
+        """Handle a node that took a slot, or is counted again there."""
 
     def _on_departure(self, row: int) -> None:
         """Hear that a node left its slot."""

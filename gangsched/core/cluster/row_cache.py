@@ -23,7 +23,7 @@ class _Entry:
 
 @dataclass(slots=True)
 class RowCache:
-    """What is known of rows; whoever changes one adds it to `touched`."""
+    """Cached values of rows; a change of a row adds it to `touched`."""
 
     dirty_rows: list[int] = field(default_factory=list)
     _entries: dict[Hashable, _Entry] = field(default_factory=dict)

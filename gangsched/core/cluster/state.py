@@ -4,7 +4,7 @@ The engine owns one `Cluster` and changes it with every fact; planners get a cop
 the static columns (labels, taints, allocatable, topology) until the owner writes them again.
 
 Capacities are aggregates kept up to date: how many pods of a kind each node can take is counted
-once, and after that only for the nodes whose usage changed since.
+once, and after that only for the nodes with changed usage.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -31,9 +31,9 @@ Rows = Ints | slice
 
 
 class Cluster(NodeTable):
-    """Nodes, what is taken of them and by whom.
+    """Nodes, what is taken of them, and by which gangs.
 
-    `used` counts observed pods and reservations alike, each under its own key, so that nothing is
+    `used` counts both observed pods and reservations, each under its own key, so that nothing is
     counted twice. `gangs_by_row` counts the members of each gang on each row.
     """
 
@@ -131,7 +131,7 @@ class Cluster(NodeTable):
         """
         known = self._allocations.get(key)
         if known is not None and (known.node, known.needs, known.holder) == (node, needs, holder):
-            return known.devices  # chosen once, whatever is said of them later
+            return known.devices  # chosen once, whatever later facts report
         self.release(key)
         charge = NodeAllocation(node, needs, holder, devices)
         row = self.rows.get(node)
@@ -142,7 +142,7 @@ class Cluster(NodeTable):
         return charge.devices
 
     def _count_allocation(self, row: int, key: Hashable, charge: NodeAllocation) -> NodeAllocation:
-        if self.used[row, 0] >= PODS_OF_NODE.most:  # nobody else fits there: it may wait
+        if self.used[row, 0] >= PODS_OF_NODE.most:  # no other pod fits there: it may wait
             self._allocations.defer(key, charge.node)
             return replace(charge, devices=())
         gpus, share = int(self.allocatable[row, self._columns[GPU]]), charge.needs.share
@@ -179,7 +179,7 @@ class Cluster(NodeTable):
         return (charge.node, charge.needs) if charge is not None else None
 
     def shared_devices(self, node: NodeName) -> dict[Hashable, Devices]:
-        """Return who shares which GPUs of a node."""
+        """Return which pods share which GPUs of a node."""
         return {key: charge.devices for key, charge in self._allocations.on(node) if charge.devices}
 
     def rekey(self, key: Hashable, other: Hashable) -> None:
@@ -232,7 +232,7 @@ class Cluster(NodeTable):
         holder: GangId | None = None,
         devices: tuple[Devices, ...] = (),
     ) -> None:
-        """Undo `take`, which told the devices."""
+        """Undo `take`, which returned the devices."""
         self._count(row, needs, -times, holder)
         if needs.share is not None:
             milli = share_milli(self.nodes[row], needs.share) or MILLI
@@ -274,7 +274,7 @@ class Cluster(NodeTable):
         return other
 
     def drop_cached_counts(self) -> None:
-        """Count anew: usage changed in ways that were not noted row by row."""
+        """Count again: usage changed in ways that were not noted row by row."""
         self._row_cache = RowCache()
 
     def mirror(self, other: "Cluster", rows: list[int], used: Ints) -> None:
@@ -366,10 +366,10 @@ class Cluster(NodeTable):
             return np.zeros(len(self.live[rows]), dtype=np.int64)
         vector = self.request_vector(needs)
         columns = np.flatnonzero(vector)
-        room = self.allocatable[rows][:, columns]
+        free = self.allocatable[rows][:, columns]
         if used is not None:
-            room = room - used[:, columns]
-        counts: Ints = np.min(room // vector[columns], axis=1)
+            free = free - used[:, columns]
+        counts: Ints = np.min(free // vector[columns], axis=1)
         np.maximum(counts, 0, out=counts)
         counts[~self.eligible(needs)[rows]] = 0
         if needs.share is not None:
@@ -387,7 +387,7 @@ class Cluster(NodeTable):
         return counts
 
     def fits(self, row: int, needs: PodRequirements) -> bool:
-        """Tell whether one more pod fits on the row now, every filter included."""
+        """Return whether one more pod fits on the row now, every filter included."""
         rows = np.array([row], dtype=np.int64)
         return bool(self.count(needs, rows, self.used[rows])[0])
 

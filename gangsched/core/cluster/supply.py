@@ -61,8 +61,8 @@ def _no_kind(field: str, wanted: str, supply: Supply) -> str:
     hint = _hint(wanted.lower(), words)
     if not hint:
         hint = f" (there are: {_some(supply.models) or 'none with a product name'})"
-    said = f"{field}: no GPU's product name contains {shown(wanted)}{hint}"
-    return f"{said}; it counts once a node has such GPUs"
+    problem = f"{field}: no GPU's product name contains {shown(wanted)}{hint}"
+    return f"{problem}; it counts once a node has such GPUs"
 
 
 def _hint(wanted: str, known: dict[str, str]) -> str:

@@ -19,7 +19,7 @@ _UNUSED_DOMAINS_MAX = 64
 """Domains that no node is in any more are kept until there are so many, and as many as nodes."""
 
 UNKNOWN = -1
-"""The domain code of a node whose labels do not say where it is."""
+"""The domain code of a node without labels for its place."""
 
 
 class TopologyTree:
@@ -57,7 +57,7 @@ class TopologyTree:
         return other
 
     def grow(self, slots: int) -> None:
-        """Make room for more node slots."""
+        """Grow to more node slots."""
         more = slots - len(self.codes[0]) if self.codes else 0
         if more > 0:
             blank = np.full(more, UNKNOWN, dtype=np.int64)

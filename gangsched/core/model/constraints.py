@@ -58,7 +58,7 @@ class Constraints:
         gpu_kinds = RenamedAttribute("gpu_types")
 
     def is_restrictive(self) -> bool:
-        """Tell whether anything here can make a placement invalid."""
+        """Return whether anything here can make a placement invalid."""
         return self != Constraints(topology=self.topology)
 
 

@@ -1,7 +1,7 @@
 """The nouns of the core: nodes, gangs, roles and what one pod needs of a node.
 
 Everything here is frozen and compares by value. Quantities are integers in the smallest unit a
-scheduler has to tell apart: CPU in thousandths of a core, memory and storage in bytes, pods and
+scheduler has to distinguish: CPU in thousandths of a core, memory and storage in bytes, pods and
 extended resources (GPUs, HCAs, MIG slices) in pieces.
 """
 
@@ -17,12 +17,12 @@ from gangsched.core.renamed import RenamedAttribute
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A part of a gang whose pods are alike (Master, Worker, launcher).
+    """A part of a gang with equal pods (Master, Worker, launcher).
 
     With `needs` the role is planned before its pods exist, and they will be named
     `<group>-<role>-<index>`, or `pod` where there is one; without, its pods are those that carry
     its name. `late` of its pods are made only once all others of the gang run, by whatever names:
-    room for them, by `needs`, is reserved with that of the others.
+    capacity for them, by `needs`, is reserved with that of the others.
     """
 
     name: str
@@ -35,21 +35,21 @@ class Role:
 
 
 NOBODY = "(unknown)"
-"""Whose account gangs are on that nobody is known to have asked for: all of them are on one."""
+"""The user of gangs without a known user: they share one account."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
     """Pods that start together or not at all.
 
-    `user` is who asked for it, if known. `preemptible` gangs may be stopped for others, those that
-    are `inseparable` only whole. Where it does not `preempt`, no other is stopped for it.
+    `user` submitted it, if known. `preemptible` gangs may be preempted for others, `inseparable`
+    ones only whole. No gang is preempted for a gang that does not `preempt`.
     `ready_timeout_s` bounds the time from the last binding until all pods are ready,
     `max_runtime_s` the run. `implicit` gangs are read off their pods (a label, a bare pod) and
-    vanish with the last of them. `priority` None means: that of its pods. `started` tells that the
-    gang was placed whole before this process began, and `charged` which queue was charged then.
-    `checkpoint_s` is when its work was last saved. `movable` gangs may be stopped and started
-    elsewhere, once they ran for `min_runtime_s`.
+    vanish with the last of them. `priority` None means: that of its pods. `started` means that
+    the gang was placed whole before this process began; `charged` is the queue charged then.
+    `checkpoint_s` is when its work was last saved. `movable` gangs may be moved to
+    other nodes, once they ran for `min_runtime_s`.
     """
 
     id: GangId

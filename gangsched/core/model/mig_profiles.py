@@ -4,7 +4,7 @@ A GPU has memory slices (8, or 4 on an A30); an instance takes `size` of them fr
 starts. The starts imply the compute slices. Sources: `nvidia-smi mig -lgipp` of A100 and H100 as
 in NVIDIA's MIG user guide; H200, B200 and GB200 have the same instance ids, totals and fractions.
 
-Profile names alone do not tell the shape (1g.10gb is two memory slices on an A100-40 and one on an
+Profile names alone do not give the shape (1g.10gb is two memory slices on an A100-40 and one on an
 A100-80), so every question names the model.
 """
 
@@ -109,7 +109,7 @@ _PRODUCTS = (
 def model_of(product: str, memory_mib: int = 0) -> Model | None:
     """Return the model that the label nvidia.com/gpu.product names, or None where it has no MIG.
 
-    `memory_mib` (nvidia.com/gpu.memory) tells the two GB200 driver generations apart.
+    `memory_mib` (nvidia.com/gpu.memory) distinguishes the two GB200 driver generations.
     """
     bare = product.split("-MIG-", 1)[0]
     for pattern, name in _PRODUCTS:
@@ -212,8 +212,8 @@ _QUARTERS = {"1g.6gb": 250, "2g.12gb": 500, "4g.24gb": 1000}
 def profile_share_milli(profile: str) -> int:
     """Return what part of a GPU an instance is, in thousandths, for quotas.
 
-    The larger of its compute and memory fractions, as far as the name tells; 1000 for a name that
-    is not known.
+    The share is the larger of the compute and memory fractions in the name; 1000 for an unknown
+    name.
     """
     bare = profile.split(MEDIA, maxsplit=1)[0].split(".me", maxsplit=1)[0]
     return _QUARTERS.get(bare) or _FRACTIONS.get(bare.split(".")[0], 1000)

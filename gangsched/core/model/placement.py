@@ -18,7 +18,7 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Repartition:
-    """Idle GPUs of a node to be cut anew: the layout every GPU of the node shall have.
+    """Idle GPUs of a node to repartition: the layout that every GPU of the node shall have.
 
     `held` are the resources of the GPUs that change, as the node offers them until it happens;
     `gained` is what it will offer beyond the present.
@@ -35,7 +35,7 @@ class Placement:
     """Where the members of one gang go.
 
     `devices` names GPUs for members that share one, where the policy cares which.
-    `evicts` are gangs to stop first: the room they free belongs to this one.
+    `evicts` are gangs to preempt first: the capacity they free belongs to this gang.
     `spent` are the deterministic seconds a solver took; zero means that counting alone decided.
     `repartitions` must have happened before the members on those nodes can be bound. `proof` says
     whether no better placement exists by the placer's objectives; with GAP, `cost` is what was

@@ -18,7 +18,7 @@ PODS = "pods"
 
 
 GPU = "nvidia.com/gpu"
-"""Whole GPUs. A GPU that is shared counts as one taken, whoever shares it."""
+"""Whole GPUs. A shared GPU counts as one taken, whichever pods share it."""
 
 
 MILLI = 1000
@@ -64,7 +64,7 @@ class Toleration:
     effect: str
 
     def tolerates(self, taint: Taint) -> bool:
-        """Tell whether this toleration covers the taint (core/v1 Toleration.ToleratesTaint)."""
+        """Return whether this toleration covers the taint (core/v1 Toleration.ToleratesTaint)."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:

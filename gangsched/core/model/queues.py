@@ -81,10 +81,10 @@ class GpuBudget:
 
 @dataclass(frozen=True, slots=True)
 class Preemption:
-    """Whom gangs of a queue may stop, and when.
+    """Which gangs the gangs of a queue may preempt, and when.
 
-    `fair` lets them stop gangs of queues whose share stays above their own. `delay_s` is how long
-    a gang waits before it stops others.
+    `fair` lets them preempt gangs of queues with a share that stays above their own. `delay_s` is
+    how long a gang waits before it preempts others.
     """
 
     within: Within = Within.LOWER
@@ -99,10 +99,10 @@ class Queue:
 
     `namespaces` may use it (empty: all). `user_limits` bound what one user holds at a time, and
     `highest_priority` what priority its gangs and those of the queues below it may have.
-    `order` names the order policy inside it ("" for the cluster's). `strict` lets nobody pass a
-    gang that cannot start. `exclusive` is the coarsest level whose domains a gang may have for
-    itself ("": none). `firm_loans` lets gangs borrow that may not be stopped. `broken` says what is
-    wrong with a declaration that cannot be read, and nothing else is known of such a queue.
+    `order` names the order policy inside it ("" for the cluster's). With `strict`, no gang
+    passes a gang that cannot start. `exclusive` is the coarsest level of which a gang may have a
+    domain for itself ("": none). `firm_loans` lets gangs borrow that may not be preempted. `broken`
+    is the problem of an unreadable declaration; nothing else is known of such a queue.
     """
 
     name: str
@@ -128,15 +128,15 @@ class Queue:
     broken: str = ""
 
     def admits(self, namespace: str) -> bool:
-        """Tell whether gangs of a namespace may use it."""
+        """Return whether gangs of a namespace may use it."""
         return self.open_to_all or namespace in self.namespaces
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceReservation:
-    """Room booked in advance: whole nodes, by name or as a count among those with some labels.
+    """Nodes reserved in advance: by name or as a count among those with some labels.
 
-    `queues` and `namespaces` may use it meanwhile (both empty: nobody, for maintenance). From
+    `queues` and `namespaces` may use it meanwhile (both empty: no gang, for maintenance). From
     `drain_s` before its start nothing begins there that would still run then. It recurs every
     `every_s` until `until_s`.
     """
@@ -164,7 +164,7 @@ class AdvanceReservation:
         return start_s, start_s + length_s
 
     def admits(self, namespace: str, queue: str) -> bool:
-        """Tell whether gangs of a namespace and queue may use the room."""
+        """Return whether gangs of a namespace and queue may use the nodes."""
         return namespace in self.namespaces or queue in self.queues
 
 

@@ -50,7 +50,7 @@ _DECLARERS = {
     "mpijob": "MPIJob",
     "workload": "Workload",
 }
-"""Who declares a gang whose name begins so; of others it is a PodGroup."""
+"""Kind of the object that declares a gang, by prefix of the gang's name; others are PodGroups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,8 @@ class Refusal:
     """Why a gang was not placed.
 
     `wanted` and `possible` count members of `role` (or of the gang when it is empty). `proved`
-    says that counting shows there is no placement now, not merely that none was found.
-    `starts_s` is when room is reserved for it.
+    means that counting shows that no placement exists now, not merely that the search has none.
+    `starts_s` is the start of its reservation.
     """
 
     gang: GangId
@@ -111,11 +111,11 @@ def plural(count: int, noun: str) -> str:
 
 
 def beyond(pod: PodName, asked: tuple[str, ...]) -> str:
-    """Say what of a pod direct binding does not check, or what the pod has to wait for.
+    """Return what direct binding does not check for a pod, or what the pod has to wait for.
 
-    What says in brackets why it is not known is known in time.
+    A request that ends in brackets, with the reason, becomes known in time.
     """
-    never = [one for one in asked if not one.endswith(")")]
+    never = [request for request in asked if not request.endswith(")")]
     if not never:
         return f"pod {pod} has to wait for {', '.join(asked)}."
     return (
@@ -127,9 +127,9 @@ def beyond(pod: PodName, asked: tuple[str, ...]) -> str:
 def undeclared(gang: GangId) -> str:
     """Return what is missing of a gang that has pods, and no object that declares it."""
     name = gang.partition("/")[2]
-    whose, _, own = name.rpartition(":")
-    if whose in _DECLARERS:
-        what = f"{_DECLARERS[whose]} {own}"
+    prefix, _, own = name.rpartition(":")
+    if prefix in _DECLARERS:
+        what = f"{_DECLARERS[prefix]} {own}"
         return f"the pods are those of {what}, which does not exist in their namespace (any more)."
-    group = f"PodGroup {own}" + (f" ({whose})" if whose else "")
+    group = f"PodGroup {own}" + (f" ({prefix})" if prefix else "")
     return f"the pods name {group}, which does not exist in their namespace."

@@ -10,7 +10,7 @@ from math import exp, log, sqrt
 from statistics import NormalDist
 
 RUNTIME_DEFAULT_S = 3600.0
-"""Believed of a gang of which nothing is known; said so wherever it is used."""
+"""The run time assumed for a gang without any estimate, in seconds; reports mark it as assumed."""
 
 _NORMAL = NormalDist()
 _TENTH = _NORMAL.inv_cdf(0.9)
@@ -32,8 +32,8 @@ class Source(StrEnum):
 class Estimate:
     """A run time in seconds, its 10th and 90th percentile, and where they come from.
 
-    It is what plans are made by. Who says too much is not planned by less than that: then
-    `middle_s` is the median.
+    Planners use `runtime_s`. It is never below the declared run time; where users declare too
+    much, `middle_s` is the median.
     """
 
     runtime_s: float
@@ -45,8 +45,8 @@ class Estimate:
     def left_s(self, elapsed_s: float) -> float:
         """Return what is left; a gang that outlived its estimate is late by as much again.
 
-        Small steps at first (Tsafrir et al., TPDS 2007): a large one would let others start that
-        delay whoever waits for this gang's room.
+        Small steps at first (Tsafrir et al., TPDS 2007): a large step would let gangs
+        start that delay a gang waiting for this gang's capacity.
         """
         return max(self.runtime_s - elapsed_s, elapsed_s - self.runtime_s, 1.0)
 
@@ -58,7 +58,7 @@ class Estimate:
     def drawn_left_s(self, elapsed_s: float, level: float) -> float:
         """Return what is left of a run, in so large a part of all cases not exceeded."""
         outlived = self._outlived(elapsed_s)
-        if outlived > _SURE:  # in the middle by two fifths of it, as nobody knows better
+        if outlived > _SURE:  # in the middle by two fifths of it, for lack of data
             return max(elapsed_s * (1 / sqrt(1 - level) - 1), _LEAST_S)
         return max(self.drawn_s(outlived + level * (1 - outlived)) - elapsed_s, _LEAST_S)
 

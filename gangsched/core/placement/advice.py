@@ -1,7 +1,7 @@
 """Remedies for a refused gang: the smallest changes, each tried by a whole planning cycle.
 
-Counting finds what may help, and is cheap. What it finds is told only when a whole planning cycle
-starts the gang: with quotas, permissions, what others were promised, and all who wait beside it.
+Counting finds what may help, and is cheap. A remedy is reported only when a whole planning cycle
+starts the gang: with quotas, permissions, reservations of other gangs, and all pending gangs.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -24,10 +24,10 @@ Starts = Callable[[PendingGang, Snapshot, float | None], bool]
 """Whether a gang, changed in some way, starts on a snapshot, at a moment (None: now)."""
 
 _RELEASED_MAX = 200
-"""Running gangs looked at for when room comes free; beyond it the answer would be a guess."""
+"""Running gangs looked at for when capacity comes free; beyond it the answer would be a guess."""
 
 _WAITS_PLANNED = 4
-"""So many moments are planned in full; where others are before it at each, none is told."""
+"""So many moments are planned in full; where others are before it at each, none is reported."""
 
 _UNHELPED = frozenset(
     {
@@ -43,7 +43,7 @@ _UNHELPED = frozenset(
 
 
 def advise(waiting: PendingGang, snapshot: Snapshot, refusal: Refusal, starts: Starts) -> Refusal:
-    """Return the refusal with remedies; a gang whose request makes no sense gets none.
+    """Return the refusal with remedies; a gang with a senseless request gets none.
 
     The snapshot has to hold all waiting gangs.
     """
@@ -78,7 +78,7 @@ class _Advisor:
                 yield remedy
 
     def _helps(self, changed: PendingGang) -> bool:
-        """Tell whether a changed gang would start now."""
+        """Return whether a changed gang would start now."""
         changed = _unknown(changed)
         return is_feasible(changed, self.snapshot) and self.starts(changed, self.snapshot, None)
 
@@ -119,7 +119,7 @@ class _Advisor:
         return Remedy("node", f"{more} more on node {miss.node}")
 
     def _released(self) -> Remedy | None:
-        """Find the first moment at which gangs that end by then have made room and quota."""
+        """Find the first moment at which gangs that end by then have freed capacity and quota."""
         others = self._holders()
         known = sorted(
             (one for one in others if one.end_s is not None),
@@ -147,7 +147,7 @@ class _Advisor:
         return None
 
     def _holders(self) -> list[RunningGang]:
-        """Return all others who take room, each gang once."""
+        """Return all other gangs that take capacity, each once."""
         found = sorted(self.snapshot.occupants, key=lambda one: one.gang.id)
         whole = []
         for gang, parts in groupby(found, key=lambda one: one.gang.id):
@@ -158,7 +158,7 @@ class _Advisor:
         return whole
 
     def _first(self, known: list[RunningGang]) -> int | None:
-        """Count how many gangs, the first to end first, have to end so that there is room."""
+        """Count how many gangs, the first to end first, have to end so that the gang fits."""
         for count in _growing(len(known)):
             if not self._may_fit(known[:count]):
                 continue

@@ -16,7 +16,7 @@ from gangsched.core.renamed import renamed
 class Bins:
     """Places for `wanted` pods of one kind (or whole slices of them).
 
-    `room` and `preference` have one entry a bin. Bins are nodes, whose slots are `rows`, or
+    `room` and `preference` have one entry a bin. Bins are nodes, with slots `rows`, or
     domains of one level, and then `rows` is None.
     """
 
@@ -29,7 +29,7 @@ class Bins:
 
 
 BinChooser = Callable[[Bins], Ints]
-"""Returns how many go to each bin: at most its room, `wanted` in all (there is room for them)."""
+"""Returns how many go to each bin: at most its `room`, `wanted` in all (they fit)."""
 
 
 def fewest_bins(bins: Bins) -> Ints:
@@ -76,7 +76,7 @@ def first_fit(bins: Bins) -> Ints:
 
 
 def tightest(bins: Bins) -> Ints:
-    """Fill the bins with least room first (best fit, node by node)."""
+    """Fill the bins with least capacity first (best fit, node by node)."""
     return in_order(bins, np.argsort(bins.room, kind="stable"))
 
 

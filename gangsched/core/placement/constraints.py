@@ -218,9 +218,11 @@ def _slices(
                 f"before it, {found[-1][1]}."
             )
         found.append((level, one.size))
-    for who, count in counts if found else ():
+    for pods, count in counts if found else ():
         if count % found[0][1]:
-            raise MisconfiguredError(f"Slice size {found[0][1]} does not divide the {count} {who}.")
+            raise MisconfiguredError(
+                f"Slice size {found[0][1]} does not divide the {count} {pods}."
+            )
     return tuple(found)
 
 
@@ -268,7 +270,7 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
 
 def barred_rows(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
     """Return the rows that exclusive domains bar: those of other gangs, and shared ones."""
-    held: dict[tuple[str, int], set[int]] = {}  # rows whose domains are barred, by level
+    held: dict[tuple[str, int], set[int]] = {}  # rows with barred domains, by level
     for row, gangs in cluster.gangs_by_row.items():
         for other in gangs:
             if other == gang:

@@ -19,9 +19,9 @@ from gangsched.core.placement.constraints import PodConstraints, ResolvedConstra
 
 @dataclass(eq=False, slots=True)
 class PodClass:
-    """Pods that are alike, in rank order; `least` of them must be placed.
+    """Equal pods, in rank order; `least` of them must be placed.
 
-    `only` restricts a few late members to the domain of those that run already. `split` tells that
+    `only` restricts a few late members to the domain of those that run already. `split` means that
     whole slices cannot be made of as many as must be placed.
     """
 
@@ -54,11 +54,11 @@ def pod_classes(
     for member in waiting.members:
         if late and member.rank in late:
             rules = PodConstraints(scope.of_role(member.role).required)
-            alike = member.role, member.needs, late[member.rank]
-            if alike not in kinds:
+            key = member.role, member.needs, late[member.rank]
+            if key not in kinds:
                 only = _inside(late[member.rank], scope, cluster)
-                kinds[alike] = PodClass(member.needs, rules, [], allowed=only)
-            kinds[alike].members.append(member)
+                kinds[key] = PodClass(member.needs, rules, [], allowed=only)
+            kinds[key].members.append(member)
             continue
         quick = member.role, id(member.needs)
         kind = seen.get(quick)

@@ -30,14 +30,14 @@ def describe_excluded(
         return ""
     tolerant = cluster.eligible(replace(needs, selector=(), required=()))
     named = cluster.eligible(replace(needs, required=(), tolerations=(_ANY,)))
-    said = _tainted(cluster, needs, np.flatnonzero(barred & ~tolerant))
+    causes = _tainted(cluster, needs, np.flatnonzero(barred & ~tolerant))
     for mask, what in (
         (barred & tolerant & ~named, "not the labels of its nodeSelector"),
         (barred & tolerant & named, "not what its node affinity requires"),
     ):
         if mask.any():
-            said.append(f"{_have(int(mask.sum()))} {what}")
-    return "; ".join(said)
+            causes.append(f"{_have(int(mask.sum()))} {what}")
+    return "; ".join(causes)
 
 
 def _tainted(cluster: Cluster, needs: PodRequirements, rows: Ints) -> list[str]:
@@ -55,13 +55,15 @@ def _tainted(cluster: Cluster, needs: PodRequirements, rows: Ints) -> list[str]:
         key = next(keys, "node.kubernetes.io/unschedulable")
         counts[key] = counts.get(key, 0) + 1
     often = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    said = [
+    causes = [
         f"{_have(count)} the taint {key}, which no pod of the gang tolerates"
         for key, count in often[:_NAMED]
     ]
     rest = sum(count for _, count in often[_NAMED:])
     return (
-        [*said, f"{_have(rest)} other taints that no pod of the gang tolerates"] if rest else said
+        [*causes, f"{_have(rest)} other taints that no pod of the gang tolerates"]
+        if rest
+        else causes
     )
 
 

@@ -94,14 +94,14 @@ def _fills(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> boo
 
 
 def may_be_feasible(waiting: PendingGang, cluster: Cluster) -> bool:
-    """Tell whether counting pods alone leaves hope: cheap, and never wrong when it says no."""
+    """Return whether counting pods alone leaves hope: cheap, and never wrong when it says no."""
     if len(waiting.pod_classes) != 1:
         return True
     return int(cluster.capacity(waiting.pod_classes[0]).sum()) >= waiting.members_min
 
 
 def is_exactly_countable(waiting: PendingGang) -> bool:
-    """Tell whether a gang fits just where the pods that nodes take one by one are enough."""
+    """Return whether a gang fits just where the pods that nodes take one by one are enough."""
     plain = not (
         waiting.constraints.is_restrictive()
         or waiting.constraints.gpu_types
@@ -286,7 +286,7 @@ class Filling:
         return counts
 
     def _hardest_first(self, wanted: list[int], mask: Mask) -> list[int]:
-        """Order kinds by how much of their own room they would use up."""
+        """Order kinds by how much of their own capacity they would use up."""
         if len(wanted) == 1:
             return [0]
         slack = []

@@ -1,4 +1,4 @@
-"""Cutting idle GPUs anew (MIG), where that is what a gang lacks.
+"""Repartitioning idle GPUs (MIG), where that is what a gang lacks.
 
 A GPU in use is never touched. Which of a node's GPUs a pod has is the kubelet's secret, so GPUs
 of one layout count as idle only when none of the resources they offer is in use on that node.
@@ -48,7 +48,7 @@ class GpuPool:
 def place_with_repartition(
     waiting: PendingGang, snapshot: Snapshot, placer: Placer
 ) -> Placement | None:
-    """Place a gang by cutting the fewest idle GPUs anew, or return None where that cannot help."""
+    """Place a gang by repartitioning the fewest idle GPUs, or return None if none helps."""
     cluster = snapshot.cluster
     wanted = _wanted(waiting)
     if not wanted:
@@ -88,7 +88,7 @@ def _wanted(waiting: PendingGang) -> dict[str, int]:
 
 
 def _pools(cluster: Cluster) -> Iterator[GpuPool]:
-    """Yield the idle GPUs of every node whose layout is known."""
+    """Yield the idle GPUs of every node with a known layout."""
     for row, node in enumerate(cluster.nodes):
         if node is None or not node.layouts:
             continue

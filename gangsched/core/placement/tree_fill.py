@@ -1,4 +1,4 @@
-"""One kind of pod going down the tree of domains: room is summed up, shares are handed down."""
+"""One kind of pod going down the tree of domains: capacity is summed up, shares are handed down."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass
 
 _LAST = -(10**9)
-"""Preference of nodes whose place in the topology is unknown."""
+"""Preference of nodes at an unknown place in the topology."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ TOPOLOGY_FILL = FillStrategy(fewest_bins, descend=True)
 
 @dataclass(slots=True)
 class TreeFill:
-    """One kind of pod going down the tree: room is summed up, then shares are handed down."""
+    """One kind of pod going down the tree: capacity is summed up, then shares are handed down."""
 
     cluster: Cluster
     scope: ResolvedConstraints
@@ -41,7 +41,7 @@ class TreeFill:
     members: Ints
 
     def fill(self, room: Ints, wanted: int) -> Ints | None:
-        """Return counts per slot that sum to `wanted`, or None when there is no room."""
+        """Return counts per slot that sum to `wanted`, or None when they do not fit."""
         levels = self._levels()
         room = self._capped(room)
         if not levels:  # only nodes: the common case, kept short
@@ -121,7 +121,7 @@ class TreeFill:
         wanted: int,
         counts: Ints,
     ) -> None:
-        """Give `wanted` pods to the domains (or nodes) under one domain, whose slots are `rows`."""
+        """Give `wanted` pods to the domains (or nodes) under one domain, with slots `rows`."""
         if at == len(levels):
             self._distribute_to_hosts(rows, room, wanted, counts)
             return

@@ -1,12 +1,12 @@
-"""Whom a gang may stop, by the rules of the queues.
+"""Which gangs a gang may preempt, by the rules of the queues.
 
-Three grounds, each of which is a strict order, so that no two gangs can ever stop each other in
-turn: a lower priority (or the same and a later arrival) in the same queue; quota lent to others
-that its owner wants back; a share that stays above one's own. A gang that runs on its queue's own
-guarantee is stopped on the first ground alone.
+Three grounds, each of which is a strict order, so that no two gangs can ever preempt each other
+in turn: a lower priority (or the same and a later arrival) in the same queue; borrowed quota
+that its queue reclaims; a share that stays above the gang's own. A gang that runs on its queue's
+own guarantee is preempted on the first ground alone.
 
-And whoever passed a gang with room reserved, because it would have ended in time, and runs for
-longer than it said, may be stopped for that gang: as in EASY, where the limit ends a job.
+A gang that passed a gang with a reservation, because it would have ended in time, and runs for
+longer than declared, may be preempted for that gang: as in EASY, where the limit ends a job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,26 +19,26 @@ from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import RunningGang
 
 ByQueue = Mapping[str, Sequence[RunningGang]]
-"""Running gangs that may be stopped at all, by queue; see `stoppable`."""
+"""Running gangs that may be preempted at all, by queue; see `preemptible`."""
 
 
 def preemptible(
     running: Iterable[RunningGang], usage: Usage, now_s: float
 ) -> dict[str, list[RunningGang]]:
-    """Return by queue the gangs that may be stopped: preemptible, past their minimum run time."""
+    """Return by queue the gangs that may be preempted: preemptible, past their minimum run time."""
     tree = usage.tree
     least_s: dict[str, float] = {}
-    found: dict[str, list[RunningGang]] = {}
-    for one in running:
-        queue = one.gang.queue
-        if one.terminating or not one.gang.preemptible or queue not in tree:
+    by_queue: dict[str, list[RunningGang]] = {}
+    for victim in running:
+        queue = victim.gang.queue
+        if victim.terminating or not victim.gang.preemptible or queue not in tree:
             continue
         if queue not in least_s:
             least_s[queue] = max(tree.queues[name].min_runtime_s for name in tree.path(queue))
-        own_s = min(one.gang.min_runtime_s, UNDISTURBED_S.most)
-        if now_s - one.started_s >= max(least_s[queue], own_s):
-            found.setdefault(queue, []).append(one)
-    return found
+        own_s = min(victim.gang.min_runtime_s, UNDISTURBED_S.most)
+        if now_s - victim.started_s >= max(least_s[queue], own_s):
+            by_queue.setdefault(queue, []).append(victim)
+    return by_queue
 
 
 Groups = dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]
@@ -46,7 +46,7 @@ Groups = dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]
 
 
 class BorrowingQueues:
-    """Who holds more than is guaranteed, seen from each queue; to be told what `changed`."""
+    """Queues that hold more than is guaranteed, seen from each queue; `changed` updates them."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
@@ -66,17 +66,17 @@ class BorrowingQueues:
         self, usage: Usage, running: ByQueue, queue: str, wanted: tuple[QuotaKey, ...]
     ) -> Groups:
         """Return the other queues that run beyond their guarantee, with all above them."""
-        found = self._groups.get((queue, wanted))
-        if found is None:
-            found = self._groups[(queue, wanted)] = {}
+        groups = self._groups.get((queue, wanted))
+        if groups is None:
+            groups = self._groups[(queue, wanted)] = {}
             above = usage.tree.path(queue)[1:]  # what they run beside their children is no branch
             for other in dict.fromkeys((*self._over_nominal(usage, running, wanted), *above)):
                 ours, theirs = usage.tree.paths_below_common_ancestor(queue, other)
                 if other == queue or other not in running:
                     continue
                 if all(exceeds_nominal(usage, name, wanted) for name in theirs):
-                    found.setdefault(ours, []).append((other, theirs))
-        return found
+                    groups.setdefault(ours, []).append((other, theirs))
+        return groups
 
     def _over_nominal(
         self, usage: Usage, running: ByQueue, wanted: tuple[QuotaKey, ...]
@@ -94,7 +94,7 @@ class BorrowingQueues:
         return lending
 
     def weakest(self, running: ByQueue, queue: str) -> RunningGang | None:
-        """Return who is stopped first inside a queue: the lowest priority, then the youngest."""
+        """Return the first gang to preempt in a queue: the lowest priority, then the youngest."""
         ones = running.get(queue)
         if ones and queue not in self._weakest:
             self._weakest[queue] = max(
@@ -111,7 +111,7 @@ def candidates(
     charge: Amounts,
     now_s: float,
 ) -> Iterator[Candidate]:
-    """Yield the gangs that may be stopped for one with this charge."""
+    """Yield the gangs that may be preempted for a gang with this charge."""
     queue = waiting.gang.queue
     if waiting.is_scale_up or queue not in usage.tree:
         return
@@ -121,9 +121,9 @@ def candidates(
     if rules.within is not Within.NEVER:
         weakest = lenders.weakest(running, queue)
         if weakest is not None and _outranks(waiting, weakest, rules.within):
-            for one in running[queue]:
-                if _outranks(waiting, one, rules.within):
-                    yield Candidate(one, PreemptionReason.PRIORITY)
+            for victim in running[queue]:
+                if _outranks(waiting, victim, rules.within):
+                    yield Candidate(victim, PreemptionReason.PRIORITY)
     if rules.reclaim is Reclaim.NEVER and not rules.fair:
         return
     groups = lenders.reachable_from(
@@ -138,46 +138,48 @@ def candidates(
         for other, theirs in others:
             # What is taken must not be worth taking back, or it would go on for ever.
             spares = usage.spare_above_share(theirs[-1], our_share) if fair and theirs else ()
-            for one in running[other]:
-                if reclaims and (rules.reclaim is Reclaim.ANY or one.priority < waiting.priority):
-                    yield Candidate(one, PreemptionReason.RECLAIM)
-                elif spares and _leaves_share(one.charge, spares):
-                    yield Candidate(one, PreemptionReason.FAIR)
+            for victim in running[other]:
+                if reclaims and (
+                    rules.reclaim is Reclaim.ANY or victim.priority < waiting.priority
+                ):
+                    yield Candidate(victim, PreemptionReason.RECLAIM)
+                elif spares and _leaves_share(victim.charge, spares):
+                    yield Candidate(victim, PreemptionReason.FAIR)
 
 
 def overrun(
     waiting: PendingGang, running: Iterable[RunningGang], usage: Usage, now_s: float
 ) -> Iterator[Candidate]:
-    """Yield the gangs that started after this one came and outlived their own word.
+    """Yield the gangs that started after this one came and outlived their declared run time.
 
     It counts for those too that are not preemptible: they started before their turn by it.
     """
     tree = usage.tree
-    for one in running:
-        said_s, ran_s = one.gang.expected_runtime_s, now_s - one.started_s
+    for victim in running:
+        said_s, ran_s = victim.gang.expected_runtime_s, now_s - victim.started_s
         if (
             said_s is None
             or ran_s <= said_s
-            or one.started_s <= waiting.queued_since_s
-            or one.terminating
+            or victim.started_s <= waiting.queued_since_s
+            or victim.terminating
         ):
             continue
-        if one.priority > waiting.priority or one.gang.queue not in tree:
+        if victim.priority > waiting.priority or victim.gang.queue not in tree:
             continue
-        if ran_s >= max(tree.queues[name].min_runtime_s for name in tree.path(one.gang.queue)):
-            yield Candidate(one, PreemptionReason.OVERRUN)
+        if ran_s >= max(tree.queues[name].min_runtime_s for name in tree.path(victim.gang.queue)):
+            yield Candidate(victim, PreemptionReason.OVERRUN)
 
 
 def _leaves_share(charge: Amounts, spares: Amounts) -> bool:
-    """Tell whether a charge leaves of any one resource as much as is to be left."""
+    """Return whether a charge leaves of any one resource as much as is to be left."""
     taken = dict(charge)
     return any(taken.get(key, 0) <= most for key, most in spares)
 
 
-def _outranks(waiting: PendingGang, one: RunningGang, within: Within) -> bool:
-    if one.priority != waiting.priority:
-        return one.priority < waiting.priority
-    return within is Within.NEWER and (one.queued_since_s, one.gang.id) > (
+def _outranks(waiting: PendingGang, victim: RunningGang, within: Within) -> bool:
+    if victim.priority != waiting.priority:
+        return victim.priority < waiting.priority
+    return within is Within.NEWER and (victim.queued_since_s, victim.gang.id) > (
         waiting.queued_since_s,
         waiting.gang.id,
     )
@@ -193,7 +195,7 @@ def contested_resources(usage: Usage, queue: str, charge: Amounts) -> tuple[Quot
 def within_nominal(
     usage: Usage, branch: tuple[str, ...], charge: Amounts, without: Amounts = ()
 ) -> bool:
-    """Tell whether a charge stays within what the top of a branch is guaranteed.
+    """Return whether a charge stays within what the top of a branch is guaranteed.
 
     `without` is what some gangs below it hold: it is looked at as if they were gone.
     """
@@ -214,12 +216,12 @@ def within_nominal(
 def may_take_over(
     one: PendingGang, yields: Amounts, other: PendingGang, passed: Amounts, usage: Usage
 ) -> bool:
-    """Tell whether a gang may start in room that was promised to another.
+    """Return whether a gang may start on capacity that is reserved for another.
 
-    A smaller share is no reason: who is next changes with every start, and promises would be worth
-    nothing. Reasons are the priority, and a guarantee against a loan. Neither what gangs of its
-    own queue hold that it may stop (`yields`), nor what gangs of the other's queue hold that went
-    round that one (`passed`), makes a loan of a guarantee.
+    A smaller share is no reason: the next queue changes with every start, and reservations would
+    be worth nothing. Reasons are the priority, and a guarantee against borrowed quota. Guaranteed
+    quota does not count as borrowed through what the gang may preempt in its own queue (`yields`),
+    nor through gangs of the other's queue that went round the other (`passed`).
     """
     queues = usage.tree.queues
     if one.is_refill or other.gang.queue not in usage.tree:
@@ -237,7 +239,7 @@ def may_take_over(
 
 
 def exceeds_nominal(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
-    """Tell whether a queue holds more than its guarantee of anything that is wanted."""
+    """Return whether a queue holds more than its guarantee of anything that is wanted."""
     for key in wanted:
         used = usage.used(name, key)
         if used > 0 and used > (usage.tree.nominal(name, key) or 0):

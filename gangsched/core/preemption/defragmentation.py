@@ -1,10 +1,10 @@
-"""Defragmentation: which running gangs to move, so that a gang or a whole domain gets its room.
+"""Defragmentation: which running gangs to move, so that a gang or a whole domain gets space.
 
-Moving a gang means stopping it, giving its place away, and starting it somewhere else; it loses
-the work since its last checkpoint. A plan is made only of gangs whose owner allows it, that ran
+Moving a gang means preempting it, giving its place away, and starting it somewhere else; it loses
+the work since its last checkpoint. A plan is made only of gangs that are movable, that ran
 for their minimum time and that no PodDisruptionBudget protects; every one of them has a new place
 in the plan, or there is no plan. Where a trial is given, a plan is one only if whole planning
-cycles start the gang and those that move: with quotas, permissions, promises, and in turn.
+cycles start the gang and those that move: with quotas, permissions, reservations, and in turn.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +40,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One gang that is stopped and started elsewhere, and the GPU-seconds it loses."""
+    """One gang that is preempted and started elsewhere, and the GPU-seconds it loses."""
 
     gang: GangId
     source: tuple[NodeName, ...]
@@ -50,7 +50,7 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Defragmentation:
-    """The moves in their order, what they cost, and what they make room for.
+    """The moves in their order, what they cost, and what they free capacity for.
 
     `placement` is that of the gang it is for; `domain` the name of the domain that becomes free.
     """
@@ -80,12 +80,12 @@ class Defragmenter:
     starts: Starts | None = None
 
     def make_room(self, waiting: PendingGang) -> Defragmentation | None:
-        """Find the cheapest set of gangs whose move lets a waiting gang start, or None."""
+        """Return the cheapest set of gangs to move so that a waiting gang starts, or None."""
         best: Defragmentation | None = None
         for group in self._groups_for(waiting):
-            found = self._smallest(group, lambda gone: self._move_aside(waiting, gone))
-            if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
-                best = found
+            plan = self._smallest(group, lambda gone: self._move_aside(waiting, gone))
+            if plan is not None and (best is None or plan.lost_gpu_s < best.lost_gpu_s):
+                best = plan
         return best
 
     def free_domain(self, topology: str, level: int) -> Defragmentation | None:
@@ -105,13 +105,13 @@ class Defragmenter:
             gone = self._inside(inside)
             if not gone or not self._allowed(gone):
                 continue
-            found = self._move_out(gone, inside)
-            if found is not None and (best is None or found.lost_gpu_s < best.lost_gpu_s):
-                best = replace(found, domain=tree.name(level, int(code)))
+            plan = self._move_out(gone, inside)
+            if plan is not None and (best is None or plan.lost_gpu_s < best.lost_gpu_s):
+                best = replace(plan, domain=tree.name(level, int(code)))
         return best
 
     def lost_gpu_s(self, gang: RunningGang) -> float:
-        """Return the GPU-seconds a gang loses when it is stopped now."""
+        """Return the GPU-seconds a gang loses when it is preempted now."""
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
         return max(self.now_s - gang.last_checkpoint_s, 0.0) * gpus
 
@@ -178,7 +178,7 @@ class Defragmenter:
     def _placed_again(
         self, gone: tuple[RunningGang, ...], what_if: WhatIf, avoid: tuple[NodeName, ...] = ()
     ) -> dict[GangId, RunningGang] | None:
-        """Place gangs anew, the largest first; return them as they would run there."""
+        """Place gangs again, the largest first; return them as they would run there."""
         moved = {}
         for gang in sorted(gone, key=_largest):
             self.snapshot.progress.check()
@@ -205,7 +205,7 @@ class Defragmenter:
         gone: tuple[RunningGang, ...],
         moved: dict[GangId, RunningGang],
     ) -> bool:
-        """Tell whether a gang starts once others have moved, and whether those start again."""
+        """Return whether a gang starts once others have moved, and whether those start again."""
         if self.starts is None:
             return True
         without = ended(self.snapshot, _ids(gone))
@@ -231,7 +231,7 @@ class Defragmenter:
         )
 
     def _free(self, inside: Mask) -> bool:
-        """Tell whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
+        """Return whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
         cluster = self.snapshot.cluster
         inside = inside & cluster.live
         there = (*self.snapshot.occupants, *self.snapshot.terminating)

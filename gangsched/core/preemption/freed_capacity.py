@@ -1,4 +1,4 @@
-"""The room there is once running gangs have left: counted where that is exact, else on a copy."""
+"""The capacity once running gangs have left: counted where that is exact, else on a copy."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ class FreedCapacity:
         self._countable = is_exactly_countable(self._waiting)
 
     def fits(self, gone: list[VictimOption]) -> bool:
-        """Tell whether there is room once these are gone."""
+        """Return whether the gang fits once these are gone."""
         freed = self._released(gone) if self._countable else None
         if freed is None:
             return is_feasible(self._waiting, self.without(gone))

@@ -17,7 +17,7 @@ from gangsched.core.snapshot import PodPlacement
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
-    """What stopping costs beside the lost work: GPU-seconds to start again, and for each gang."""
+    """What preemption costs beside the lost work: GPU-seconds to start again, and for each gang."""
 
     restart_s: float = 60.0
     gang: float = 60.0
@@ -111,7 +111,9 @@ class VictimOptions(Sequence[VictimOption]):
     ) -> VictimOption:
         _, whole, *_ = rank
         charge = (one.running.charge if whole else ()) or self._charge(places)
-        if one.ground is not PreemptionReason.FAIR:  # only what has a quota decides who is admitted
+        if (
+            one.ground is not PreemptionReason.FAIR
+        ):  # only what has a quota decides what is admitted
             charge = tuple(item for item in charge if item[0] in self._limited)
         return VictimOption(one, places, whole, cost, charge, rank)
 
@@ -121,7 +123,7 @@ class VictimOptions(Sequence[VictimOption]):
         return charge_on_nodes(snapshot.cluster, snapshot.rules.gpu_types, seats)
 
     def _fairness_discount(self, one: Candidate) -> float:
-        """Stopping gangs of the queue that is furthest beyond its share costs less."""
+        """Preempting gangs of the queue that is furthest beyond its share costs less."""
         if one.ground in _REGARDLESS_OF_QUOTA:
             return 1.0
         queue = one.running.gang.queue
@@ -131,7 +133,7 @@ class VictimOptions(Sequence[VictimOption]):
         return self._discounts[queue]
 
     def _frees_something(self, places: tuple[PodPlacement, ...]) -> bool:
-        """Tell whether giving them up frees anything the gang could use."""
+        """Return whether giving them up frees anything the gang could use."""
         return self._short or any(self._is_useful(place.needs) for place in places)
 
     def _is_useful(self, needs: PodRequirements) -> bool:
@@ -167,7 +169,7 @@ class VictimSequence:
         return self._admitted_after
 
     def first(self, count: int) -> list[VictimOption]:
-        """Return who is given up of the first so many options."""
+        """Return which of the first `count` options are given up."""
         while self._at < min(count, len(self.options)):
             self._step()
         kept: dict[int, VictimOption] = {}
@@ -210,11 +212,11 @@ class VictimSequence:
         return self._usage.fits(self._waiting.gang.queue, self._charge)
 
     def _still_borrows(self, queue: str) -> bool:
-        """Tell whether a queue still has more than its guarantee, with all above it."""
+        """Return whether a queue still has more than its guarantee, with all above it."""
         _, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
         return all(exceeds_nominal(self._usage, name, self._wanted) for name in theirs)
 
     def _stays_fair(self, queue: str) -> bool:
-        """Tell whether a queue keeps a share at least as large as ours would be."""
+        """Return whether a queue keeps a share at least as large as ours would be."""
         ours, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
         return self._usage.share(ours[-1], self._charge) <= self._usage.share(theirs[-1])

@@ -1,6 +1,6 @@
-"""The cheapest set to stop, as a program: which gangs go, how many pods each node then takes.
+"""The cheapest set to preempt, as a program: which gangs go, how many pods each node then takes.
 
-For gangs whose pods are all alike. Nodes that nobody leaves are one constant; where all pods need
+For gangs with equal pods. Nodes that no victim leaves are one constant; where all pods need
 one domain of a level, exactly one domain is chosen. Of quota the program knows only sums; the
 caller judges the rest.
 """
@@ -27,7 +27,7 @@ def find_cheaper_set(
     ruled_out: list[list[VictimOption]],
     quota: list[tuple[int, list[int]]],
 ) -> list[VictimOption] | None:
-    """Return a set that costs less than `limit` and makes room, or None.
+    """Return a set that costs less than `limit` and frees enough, or None.
 
     `quota` lists amounts that must come free, each with what every option frees of it.
     """

@@ -1,7 +1,7 @@
-"""Whom to stop: the cheapest set of gangs whose going frees both the quota and a place.
+"""Which gangs to preempt: the cheapest set that frees both the quota and a place.
 
-What stopping a gang costs is the GPU time it loses since its last checkpoint, plus what starting
-again costs. Gangs of higher priority are touched only where stopping lower ones is not enough, and
+Preempting a gang costs the GPU time that it loses since its last checkpoint, plus the restart.
+Gangs of higher priority are touched only where preempting lower ones is not enough, and
 members a gang can do without go before whole gangs. The set grows from the cheapest until the gang
 fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
 """
@@ -70,7 +70,7 @@ class VictimSearch:
         return self.request.usage
 
     def cheapest(self) -> Placement | None:
-        """Return the placement and whom it evicts, or None where stopping does not help."""
+        """Return the placement with its victims, or None where preemption does not help."""
         offer = VictimOptions(self.request, self.prices, youngest=self.youngest)
         self._all = VictimSequence(self.request, offer)
         least = self._count(self._all)
@@ -82,7 +82,9 @@ class VictimSearch:
         for priority in tiers:
             below = options
             if priority != tiers[-1]:
-                below = [one for one in options if one.candidate.running.priority <= priority]
+                below = [
+                    option for option in options if option.candidate.running.priority <= priority
+                ]
                 if len(below) < self._least:  # they are the first of all
                     continue
             chosen = self._smallest(below)
@@ -97,12 +99,12 @@ class VictimSearch:
     # -- sets ---------------------------------------------------------------------------------
 
     def _is_enough(self, chosen: list[VictimOption]) -> bool:
-        """Tell whether the gang fits once these are gone, by quota and by room."""
+        """Return whether the gang fits once these are gone, by quota and by capacity."""
         kept = self._permitted(chosen)
         return kept is not None and self._freed.fits(kept)
 
     def _count(self, steps: VictimSequence) -> int | None:
-        """Return how many of the first are enough for quota and room, None if all are not."""
+        """Return how many of the first are enough for quota and capacity, None if all are not."""
         if steps.admitted_after is None:
             return None
         vacant = self._freed.fits
@@ -135,20 +137,20 @@ class VictimSearch:
         if isinstance(placed, Refusal):
             return chosen
         nodes = {node for _, node in placed.nodes}
-        near = [one for one in chosen if any(p.node in nodes for p in one.places)]
+        near = [option for option in chosen if any(p.node in nodes for p in option.places)]
         if len(near) == len(chosen) or self._is_enough(near):
             return near
-        kept = {id(one) for one in near}
-        far = [one for one in chosen if id(one) not in kept]
+        kept = {id(option) for option in near}
+        far = [option for option in chosen if id(option) not in kept]
         count = smallest_feasible_count(
             len(far), lambda number: self._is_enough([*near, *far[:number]])
         )
         return chosen if count is None else self._permitted([*near, *far[:count]]) or chosen
 
     def _minimized(self, chosen: list[VictimOption]) -> list[VictimOption]:
-        """Drop whoever is not needed, the dearest first: one by one, or many at once of many.
+        """Drop the victims that are not needed, the dearest first: singly, or many at once.
 
-        Fewer than the rules allow is allowed too: only quota and room are looked at.
+        Fewer than the rules allow is allowed too: only quota and capacity are looked at.
         """
         left = sorted(chosen, key=attrgetter("rank"), reverse=True)
         size, at, checks = max(len(left) // _CHECKS_MAX, 1), 0, 0
@@ -205,12 +207,12 @@ class VictimSearch:
         ruled_out: list[list[VictimOption]] = []
         quota = self._missing_quota(useful)
         for _ in range(3):
-            found = find_cheaper_set(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
-            if found is None:
+            cheaper = find_cheaper_set(self.waiting, self.snapshot, useful, limit, ruled_out, quota)
+            if cheaper is None:
                 return chosen
-            if self._is_enough(found):
-                return self._permitted(found) or chosen
-            ruled_out.append(found)
+            if self._is_enough(cheaper):
+                return self._permitted(cheaper) or chosen
+            ruled_out.append(cheaper)
         return chosen
 
     def _missing_quota(self, options: list[VictimOption]) -> list[tuple[int, list[int]]]:

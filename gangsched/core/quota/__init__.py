@@ -1,1 +1,1 @@
-"""Who may use how much: the tree of queues, their usage, and run times."""
+"""Quotas: the tree of queues, their usage, and run times."""

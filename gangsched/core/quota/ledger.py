@@ -1,7 +1,7 @@
 """What every queue holds, derived from the very charges that fill the nodes.
 
 Each charge of the cluster that belongs to a gang is counted here too, under the same key, and is
-taken back under it: usage cannot leak without a node's room leaking with it. `audit` compares
+taken back under it: usage cannot leak without a node's capacity leaking with it. `audit` compares
 with what really runs, and heals a difference.
 
 GPU time is integrated lazily: an account knows its rate and when it was last looked at, so that
@@ -27,7 +27,7 @@ from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 
 Account = tuple[str, str]
-"""Queue and user; the user is "" for the queue as a whole. Users that are not known are NOBODY."""
+"""Queue and user; the user is "" for the queue as a whole. Unknown users are "(unknown)"."""
 
 _NOTHING = 1e-9
 
@@ -36,7 +36,7 @@ _NOTHING = 1e-9
 class Allocation:
     """What one key is charged for: `model` is the GPU product of the node, where known.
 
-    What is `firm` belongs to a gang that may not be stopped.
+    What is `firm` belongs to a gang that may not be preempted.
     """
 
     gang: GangId
@@ -66,7 +66,7 @@ class Ledger:
     # -- what changes it ----------------------------------------------------------------------
 
     def set_tree(self, tree: QueueTree, now_s: float) -> None:
-        """Take a new tree over, and count every charge in it anew."""
+        """Take a new tree over, and count every charge in it again."""
         for time in self.accounts.values():
             time.advance_to(now_s, self.half_life_s)
             time.rate = 0.0
@@ -129,7 +129,7 @@ class Ledger:
             return
         change = sign * gpus * self.gpu_weights.of(holding.model)
         tree = self.usage.tree
-        home = tree.charged_queue(holding.queue)  # anybody may name a queue that does not exist
+        home = tree.charged_queue(holding.queue)  # a gang may name a queue that does not exist
         accounts: list[Account] = [(name, "") for name in tree.path(home)]
         accounts.append((home, holding.user))
         for account in accounts:
@@ -139,16 +139,16 @@ class Ledger:
 
     def account(self, account: Account) -> GpuTime:
         """Return an account, opened if need be."""
-        found = self.accounts.get(account)
-        if found is None:
+        gpu_time = self.accounts.get(account)
+        if gpu_time is None:
             if len(self.accounts) > 2 * self._accounts_after_cleanup + USERS_OF_QUEUE.most:
                 self._forget_users()
-            found = self.accounts[account] = GpuTime()
-            self._open_periods(account, found)
-        return found
+            gpu_time = self.accounts[account] = GpuTime()
+            self._open_periods(account, gpu_time)
+        return gpu_time
 
     def _forget_users(self) -> None:
-        """Forget, where a queue has had too many users, who holds nothing and spent least."""
+        """Forget users who hold nothing and spent least, if a queue has too many users."""
         now_s = max(time.at_s for time in self.accounts.values())
         idle: dict[str, list[str]] = {}
         for (queue, user), time in self.accounts.items():
@@ -181,22 +181,22 @@ class Ledger:
 
     def historical_gpu_s(self, now_s: float) -> dict[str, float]:
         """Return the decayed GPU-seconds of every queue."""
-        found = {}
+        by_queue = {}
         for queue in self.usage.tree.queues:
             time = self.accounts.get((queue, ""))
             if time is not None:
                 time.advance_to(now_s, self.half_life_s)
-                found[queue] = time.historical_gpu_s
-        return found
+                by_queue[queue] = time.historical_gpu_s
+        return by_queue
 
     def gpu_seconds_total(self, now_s: float) -> dict[str, float]:
         """Return the GPU-seconds that each queue spent while this process looked on."""
-        found = {}
+        by_queue = {}
         for (queue, user), time in self.accounts.items():
             if not user:
                 time.advance_to(now_s, self.half_life_s)
-                found[queue] = time.total
-        return found
+                by_queue[queue] = time.total
+        return by_queue
 
     def budget_usage(self, account: Account, budget: GpuBudget, now_s: float) -> float:
         """Return the GPU-seconds of a budget's present period that are spent."""
@@ -231,7 +231,7 @@ class Ledger:
     def audit(self, truth: Mapping[Hashable, Allocation], now_s: float) -> dict[str, int]:
         """Heal every difference from what really runs; return their number by queue.
 
-        The usage itself is counted anew as well, since a wrong sum is a leak like any other.
+        The usage itself is counted again as well, since a wrong sum is a leak like any other.
         """
         wrong: dict[str, int] = {}
         for key in [key for key, holding in self._allocations.items() if truth.get(key) != holding]:

@@ -1,10 +1,10 @@
 """The tree of queues: what is wrong with it, and how much each queue may use.
 
-The arithmetic of guarantees and loans is Kueue's (KEP-79): a queue keeps for itself what it does
-not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept is
-counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so that
-an administrator can read the guarantee of a department off one line. That number holds whatever is
-written below: where the children add up to more, the largest of them count for less.
+The arithmetic of guarantees and borrowing is Kueue's (KEP-79): a queue keeps for itself what it
+does not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept
+is counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so
+that an administrator can read the guarantee of a department off one line. That number holds
+whatever is written below: where the children add up to more, the largest of them count for less.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +16,7 @@ UNLIMITED = 1 << 62
 DEPTH_MAX = 16
 SYSTEM_NAMESPACE = "kube-system"
 PRIORITY_OF_USERS = 1_000_000_000
-"""The API server lets nobody declare a PriorityClass of more: those beyond are its own system-*."""
+"""The API server rejects a PriorityClass of more: those beyond are its own system-* classes."""
 
 PRIORITY_MAX = 2**31 - 1
 
@@ -27,11 +27,11 @@ _ANCESTOR_PATHS_MAX = 100_000
 
 
 class QueueTree:
-    """Queues by name, immutable once made.
+    """Queues by name; immutable.
 
     `problems` says of queues that cannot be used what is wrong with them, `lowered` which quotas
-    count for less than is written, and `notes` what is to be told of queues that can be used.
-    Nobody may run any longer in those that are `drained`.
+    count for less than is written, and `notes` what to report of queues that can be used.
+    No gang may run any longer in those that are `drained`.
     """
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
@@ -169,7 +169,7 @@ class QueueTree:
         return name if name in self._paths else DEFAULT_QUEUE
 
     def admits(self, name: str, namespace: str) -> bool:
-        """Tell whether gangs of a namespace may use a queue; those above it have to agree."""
+        """Return whether gangs of a namespace may use a queue; those above it have to agree."""
         path = self._paths.get(name, (name,))
         return all(self.queues[one].admits(namespace) for one in path)
 
@@ -178,36 +178,36 @@ class QueueTree:
         return (name for name in sorted(self._paths) if self.admits(name, namespace))
 
     def priority_max(self, name: str, namespace: str) -> tuple[int, str]:
-        """Return the highest priority that gangs of a namespace may have, and which queue says so.
+        """Return the highest priority that gangs of a namespace may have, and which queue sets it.
 
         Where no queue does, what is beyond users' own classes is for Kubernetes' own namespace.
         """
-        said = [
-            (most, one)
-            for one in self._paths.get(name, ())
-            if (most := self.queues[one].highest_priority) is not None
+        limits = [
+            (most, queue)
+            for queue in self._paths.get(name, ())
+            if (most := self.queues[queue].highest_priority) is not None
         ]
         usual = PRIORITY_MAX if namespace == SYSTEM_NAMESPACE else PRIORITY_OF_USERS
-        return min(said, default=(usual, ""))
+        return min(limits, default=(usual, ""))
 
     def exclusive(self, name: str) -> str:
-        """Return the coarsest level whose domains gangs of a queue may have for themselves.
+        """Return the coarsest level of which gangs of a queue may have a domain for themselves.
 
-        The queue says so, or else the nearest above it that does; "" where none does.
+        The queue declares it, or else the nearest above it that does; "" where none does.
         """
-        said = (self.queues[one].exclusive for one in self._paths[name])
-        return next((level for level in said if level), "")
+        levels = (self.queues[queue].exclusive for queue in self._paths[name])
+        return next((level for level in levels if level), "")
 
     def firm_loans(self, name: str) -> bool:
-        """Tell whether gangs of a queue that may not be stopped may borrow."""
-        return any(self.queues[one].firm_loans for one in self._paths[name])
+        """Return whether gangs of a queue that may not be preempted may borrow."""
+        return any(self.queues[queue].firm_loans for queue in self._paths[name])
 
     def guaranteed(self) -> frozenset[QuotaKey]:
         """Return the resources of which any queue is guaranteed something."""
         return self._guaranteed
 
     def nominal(self, name: str, key: QuotaKey) -> int | None:
-        """Return what a queue is guaranteed, or None where nobody above it has such a quota.
+        """Return what a queue is guaranteed, or None where no queue above it has such a quota.
 
         That is less than what is written where queues above it have less.
         """
@@ -217,7 +217,7 @@ class QueueTree:
         return 0 if key in self.quota_keys(name) else None
 
     def notices(self, name: str) -> list[str]:
-        """Return what is to be told of a queue that can be used, a sentence each."""
+        """Return what to report of a queue that can be used, a sentence each."""
         return [*self.lowered.get(name, {}).values(), *self.notes.get(name, ())]
 
     def nominal_quotas(self, name: str) -> Mapping[QuotaKey, int]:
@@ -233,11 +233,11 @@ class QueueTree:
         return self._subtree_quota[name].get(key, 0)
 
     def guaranteed_quota(self, name: str, key: QuotaKey) -> int:
-        """Return the part of a guarantee that is not lent."""
+        """Return the part of a guarantee that other queues cannot borrow."""
         return self._guaranteed_quota[name].get(key, 0)
 
     def guaranteed_quotas(self, name: str) -> Mapping[QuotaKey, int]:
-        """Return every part of a guarantee that is not lent."""
+        """Return every part of a guarantee that other queues cannot borrow."""
         return self._guaranteed_quota[name]
 
     def quota_keys(self, name: str) -> tuple[QuotaKey, ...]:

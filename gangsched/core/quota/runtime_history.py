@@ -1,4 +1,4 @@
-"""How long a gang will run: what its owner said, else what its like did before, else a default."""
+"""How long a gang will run: as declared, else as similar gangs ran before, else a default."""
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
@@ -25,12 +25,12 @@ _DIGITS = 3
 _NEEDED = 2
 _RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
-"""Where the 10th and 90th percentile lie, as factors, when there is no history to tell.
+"""Where the 10th and 90th percentile lie, as factors, where there is no history.
 Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
 
 
 def job_name_prefix(gang: GangId) -> str:
-    """Return a gang's name without what tells its runs apart: trailing numbers and hashes."""
+    """Return a gang's name without what distinguishes its runs: trailing numbers and hashes."""
     namespace, name = gang.split("/", 1)
     parts = name.split("-")
     while len(parts) > 1 and (parts[-1].isdigit() or _hash(parts[-1])):
@@ -43,7 +43,7 @@ def _namespace(name: str) -> str:
 
 
 def _fitting(entries: dict[Key, list[object]]) -> list[list[object]]:
-    """Return as many as there is room for."""
+    """Return as many as fit."""
     letters = {key: len(dumps(entry)) for key, entry in entries.items()}
     beyond = _beyond(letters, HISTORY_LETTERS.most // 2)
     return [entry for key, entry in entries.items() if key not in beyond]
@@ -61,10 +61,10 @@ def _beyond(sizes: dict[Key, int], most: int) -> set[Key]:
         oldest.setdefault(_namespace(key[1]), deque()).append(key)
     found = set()
     while total > most:
-        whose = max(held, key=lambda one: (held[one], one))
-        key = oldest[whose].popleft()
+        largest = max(held, key=lambda namespace: (held[namespace], namespace))
+        key = oldest[largest].popleft()
         found.add(key)
-        held[whose] -= sizes[key]
+        held[largest] -= sizes[key]
         total -= sizes[key]
     return found
 
@@ -84,7 +84,7 @@ class RuntimeHistory:
     """Run times of gangs that ended, by user and name.
 
     `ratios` are run times over what was declared, by user, and under "" of all users together.
-    `starts` tells how well the starts that were told came true.
+    `starts` records how well the predicted starts came true.
     """
 
     runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
@@ -98,7 +98,7 @@ class RuntimeHistory:
         return self._last_recorded.get(user, 0), self._recorded // _KEPT
 
     def record(self, gang: Gang, runtime_s: float) -> None:
-        """Learn from a gang whose work is done."""
+        """Learn from a gang that finished."""
         self._recorded += 1
         _last(self._last_recorded, gang.user, self._recorded)
         key = (gang.user, job_name_prefix(gang.id))
@@ -114,7 +114,7 @@ class RuntimeHistory:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget what is beyond the bounds: who has most loses what is oldest of it."""
+        """Forget what is beyond the bounds: the namespace with most loses its oldest entries."""
         for key in _beyond(dict.fromkeys(self.runs, 1), RUN_TIMES.most):
             del self.runs[key]
         for users in (self.ratios, self._last_recorded):
@@ -122,7 +122,7 @@ class RuntimeHistory:
                 del users[next(user for user in users if user)]
 
     def to_json(self) -> dict[str, list[list[object]]]:
-        """Return what there is room for as JSON values, the longest ago first."""
+        """Return what fits as JSON values, the longest ago first."""
         runs: dict[Key, list[object]] = {
             key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)]
             for key, some in self.runs.items()
@@ -170,7 +170,7 @@ class RuntimeHistory:
     def _declared(self, said_s: float, user: str) -> Estimate:
         """Take the owner's word, within the range in which the owner was right before.
 
-        Who said too little before is believed to do so again: by that, others are passed.
+        A user who declared too little before is expected to do so again: backfill relies on it.
         """
         runtime_s = said_s * self.factor(user)
         for known in (self.ratios.get(user), self.ratios.get("")):
@@ -181,7 +181,7 @@ class RuntimeHistory:
         return _spread(runtime_s, Source.DECLARED)
 
     def factor(self, user: str) -> float:
-        """Return how many times what a user said gangs run for in the middle; at least once."""
+        """Return the median of run time over declared run time of a user; at least 1."""
         known = self.ratios.get(user, ())
         return max(median(known), 1.0) if len(known) >= _RATIOS_NEEDED else 1.0
 

@@ -1,8 +1,8 @@
-"""How well the starts that were told came true, and ranges that are as wide as that asks for.
+"""How well predicted starts came true, and ranges that are as wide as that requires.
 
-A forecast knows who waits and who runs, not who comes later or what fails. How far real starts
-missed what was drawn tells of all that: ranges are stretched so that they would have held nearly
-all of the latest starts (conformalized quantiles: Romano et al., NeurIPS 2019).
+A forecast covers pending and running gangs, not later gangs or failures. The distance of real
+starts from the drawn ranges shows their effect: ranges are stretched so that they would have held
+nearly all of the latest starts (conformalized quantiles: Romano et al., NeurIPS 2019).
 """
 
 from collections import deque
@@ -37,7 +37,7 @@ class StartAccuracy:
     late: float = 1.0
 
     def range_s(self, now_s: float, low_s: float, high_s: float) -> tuple[float, float]:
-        """Return a range that was drawn as it is to be told."""
+        """Return the range to report for a range that was drawn."""
         first_s, last_s = (
             now_s + max((at_s - now_s + _EDGE_S) * times - _EDGE_S, 0.0)
             for at_s, times in ((low_s, self.early), (high_s, self.late))
@@ -55,13 +55,13 @@ class _Prediction:
         """Return the real wait as multiples of those that were drawn."""
         wait_s = start_s - self.at_s + _EDGE_S
         low_s, high_s = (max(at - self.at_s, 0.0) + _EDGE_S for at in (self.low_s, self.high_s))
-        early, late = (round(min(wait_s / one, _MOST), _DIGITS) for one in (low_s, high_s))
+        early, late = (round(min(wait_s / drawn_s, _MOST), _DIGITS) for drawn_s in (low_s, high_s))
         return early, late
 
 
 @dataclass(slots=True)
 class StartRecord:
-    """The latest starts, as multiples of the waits that were drawn; who waits still is awaited."""
+    """The latest starts, as multiples of the waits that were drawn; pending gangs are awaited."""
 
     early: deque[float] = field(default_factory=lambda: deque(_BELIEVED[0] * 4, maxlen=_KEPT))
     late: deque[float] = field(default_factory=lambda: deque(_BELIEVED[1] * 4, maxlen=_KEPT))
@@ -77,7 +77,9 @@ class StartRecord:
 
         Each time that a gang has waited for twice as long it counts once more.
         """
-        self._awaited = {gang: told for gang, told in self._awaited.items() if gang in known}
+        self._awaited = {
+            gang: drawn_before for gang, drawn_before in self._awaited.items() if gang in known
+        }
         for gang, low_s, high_s in drawn:
             before = self._awaited.get(gang)
             if before is None:
@@ -90,23 +92,27 @@ class StartRecord:
 
     def record_start(self, gang: GangId, now_s: float) -> None:
         """Learn from a gang that started."""
-        for told in self._awaited.pop(gang, ()):
-            early, late = told.missed_by(now_s)
+        for prediction in self._awaited.pop(gang, ()):
+            early, late = prediction.missed_by(now_s)
             self.early.append(early)
             self.late.append(late)
 
     def load(self, early: Iterable[float], late: Iterable[float]) -> None:
         """Take over what an earlier process had learnt."""
-        self.early = deque((min(one, _MOST) for one in early), maxlen=_KEPT) or self.early
-        self.late = deque((min(one, _MOST) for one in late), maxlen=_KEPT) or self.late
+        self.early = deque((min(multiple, _MOST) for multiple in early), maxlen=_KEPT) or self.early
+        self.late = deque((min(multiple, _MOST) for multiple in late), maxlen=_KEPT) or self.late
 
     def punctuality(self, now_s: float) -> StartAccuracy:
         """Return how ranges are to be stretched now.
 
-        Who is late already counts as what it is at least.
+        A gang that is late already counts with its wait so far.
         """
-        awaited = (one.missed_by(now_s)[1] for told in self._awaited.values() for one in told)
-        late = sorted((*self.late, *(one for one in awaited if one > 1)))
+        awaited = (
+            prediction.missed_by(now_s)[1]
+            for predictions in self._awaited.values()
+            for prediction in predictions
+        )
+        late = sorted((*self.late, *(multiple for multiple in awaited if multiple > 1)))
         early = sorted(self.early)
         return StartAccuracy(
             min(early[int(len(early) * _MISSED)], 1.0),

@@ -1,8 +1,8 @@
-"""What the queues use: guarantees, loans and shares, with what-if.
+"""What the queues use: guarantees, borrowed quota and shares, with what-if.
 
-Usage is counted twice, for two questions. `loans` follow the tree's arithmetic: a queue's use
-beyond what it keeps for itself counts in its parent. `held` is what the subtree really has, for
-shares; `firm` is the part of it that gangs have which may not be stopped.
+Usage is counted twice, for two questions. `_borrowed_usage` follows the tree's arithmetic: a
+queue's use beyond what it keeps for itself counts in its parent. `subtree_usage` is what the
+subtree really has, for shares; `firm` is the part of it that non-preemptible gangs have.
 """
 
 from collections.abc import Mapping
@@ -46,18 +46,18 @@ class Usage:
         self._borrowed_usage = loans or {}
         self._availability: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
         self._empty: Usage | None = None
-        # Whose totals are this copy's alone: copies share the others until one charges them.
+        # Queues with totals of this copy alone: copies share the others until a copy charges them.
         self._owned: set[str] = set()
 
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
-        held, loans, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
+        held, borrowed, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
         if top:
             names = self.tree.subtree(top)
             held = {name: held[name] for name in names if name in held}
-            loans = {name: loans[name] for name in names if name in loans}
+            borrowed = {name: borrowed[name] for name in names if name in borrowed}
             firm = {name: firm[name] for name in names if name in firm}
-        other = Usage(self.tree, self.capacity, loans)
+        other = Usage(self.tree, self.capacity, borrowed)
         other.subtree_usage, other.firm = held, firm
         self._owned.clear()
         other.historical_gpu_s = self.historical_gpu_s
@@ -66,7 +66,7 @@ class Usage:
 
     @property
     def empty(self) -> "Usage":
-        """Return the usage when nobody has anything: what is possible at all."""
+        """Return the usage when no gang has anything: what is possible at all."""
         if self._empty is None:
             self._empty = Usage(self.tree)
         return self._empty
@@ -74,8 +74,8 @@ class Usage:
     def charge(self, queue: str, amounts: Amounts, times: int = 1, *, firm: bool = False) -> None:
         """Count amounts against a queue and those above it; negative times give them back.
 
-        `firm` is what a gang holds that may not be stopped. Whatever names a queue that cannot be
-        used is charged to the default one.
+        Charges of a gang that may not be preempted are `firm`. A gang of an unusable queue is
+        charged to the default queue.
         """
         self._availability.clear()
         path = self.tree.path(self.tree.charged_queue(queue))
@@ -94,9 +94,9 @@ class Usage:
         levels = [(self._borrowed_usage[name], self.tree.guaranteed_quotas(name)) for name in path]
         for key, quantity in amounts:
             change = quantity * times
-            for loans, keeps in levels:
-                before = loans.get(key, 0)
-                after = loans[key] = before + change
+            for borrowed, keeps in levels:
+                before = borrowed.get(key, 0)
+                after = borrowed[key] = before + change
                 kept = keeps.get(key, 0)
                 change = (after - kept if after > kept else 0) - (
                     before - kept if before > kept else 0
@@ -111,11 +111,11 @@ class Usage:
         return self.subtree_usage.get(queue, {}).get(key, 0)
 
     def available(self, queue: str, key: QuotaKey) -> int:
-        """Return how much more a queue may take, loans included."""
+        """Return how much more a queue may take, including borrowed quota."""
         return self._available(self.tree.path(queue), key)[0]
 
     def _available(self, path: tuple[str, ...], key: QuotaKey) -> tuple[int, str]:
-        """Return the room and the queue that bounds it."""
+        """Return the available amount and the queue that bounds it."""
         known = self._availability.get((path[0], key))
         if known is None:
             known = self._availability[(path[0], key)] = self._compute_available(path, key)
@@ -146,16 +146,16 @@ class Usage:
         if not limited:
             return []
         path = self.tree.path(queue)
-        found = []
+        shortfalls = []
         for key, quantity in amounts:
             if key in limited:
                 room, name = self._available(path, key)
                 if room < quantity:
-                    found.append(Shortfall(name, key, quantity, max(room, 0)))
-        return found
+                    shortfalls.append(Shortfall(name, key, quantity, max(room, 0)))
+        return shortfalls
 
     def fits(self, queue: str, amounts: Amounts) -> bool:
-        """Tell whether a charge may be admitted."""
+        """Return whether a charge may be admitted."""
         limited = self.tree.quota_keys(queue)
         if not limited:
             return True
@@ -166,7 +166,7 @@ class Usage:
         )
 
     def exceeds_limits(self, queue: str) -> bool:
-        """Tell whether a queue, or one above it, holds more than guarantee and loans allow."""
+        """Return whether a queue, or one above it, holds more than its limits allow."""
         path = self.tree.path(queue)
         for key in self.tree.quota_keys(queue):
             for name in path:
@@ -185,11 +185,11 @@ class Usage:
         return False
 
     def potential(self, queue: str, key: QuotaKey) -> int:
-        """Return the most a queue can ever have, when nobody else has anything."""
+        """Return the most a queue can ever have, when no other queue has anything."""
         return self.empty.available(queue, key)
 
     def exceeds_nominal(self, queue: str, amounts: Amounts = ()) -> bool:
-        """Tell whether a queue holds more than its guarantee, with a charge added."""
+        """Return whether a queue holds more than its guarantee, with a charge added."""
         held, more = self.subtree_usage.get(queue, _NONE), dict(amounts)
         for key in self.tree.quota_keys(queue):
             added = more.get(key, 0)

@@ -1,4 +1,4 @@
-"""Several gangs at once: which of them together use the room best.
+"""Several gangs at once: which of them together use the capacity best.
 
 Planning one gang after the other can give the room for two to one. Where the order lets gangs be
 looked at together, CP-SAT chooses the set with most GPU-hours on sums per finest domain; the

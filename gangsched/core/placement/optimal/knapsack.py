@@ -16,7 +16,7 @@ _NONE = np.iinfo(np.int64).max // 4
 
 
 def _useful(room: Ints, free: Ints, hosts: int) -> Ints:
-    """Of nodes with equal room only the `hosts` with least free can be in a best choice."""
+    """Of nodes with equal capacity only the `hosts` with least free can be in a best choice."""
     nodes = np.flatnonzero(room)
     order = nodes[np.lexsort((nodes, free[nodes], room[nodes]))]
     _, first = np.unique(room[order], return_index=True)
@@ -27,7 +27,7 @@ def _useful(room: Ints, free: Ints, hosts: int) -> Ints:
 def tightest(room: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
     """Return pods per node, shape as `room`; None where the problem is too large for this.
 
-    `hosts` must be the least number of nodes whose room reaches `wanted`.
+    `hosts` must be the least number of nodes with enough `room` for `wanted`.
     """
     nodes = _useful(room, free, hosts)
     if len(nodes) * hosts * wanted > _WORK_MAX:

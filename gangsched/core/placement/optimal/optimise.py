@@ -110,7 +110,7 @@ def optimise(waiting: PendingGang, snapshot: Snapshot, options: Options) -> Plac
 
 
 def _feasible(waiting: PendingGang, snapshot: Snapshot, options: Options) -> bool:
-    """Tell whether a changed gang would find its place."""
+    """Return whether a changed gang would find its place."""
     try:
         scope = resolve_constraints(waiting, snapshot.cluster)
     except MisconfiguredError:
@@ -173,7 +173,7 @@ def _on_one_kind(
 
 
 def _counting_is_exact(kinds: list[PodClass]) -> bool:
-    """Tell whether filling that found no place proves that there is none."""
+    """Return whether filling that found no place proves that there is none."""
     return len([kind for kind in kinds if kind.pods_min]) <= 1
 
 
@@ -227,7 +227,7 @@ def _improve(request: PlacementProblem, snapshot: Snapshot, best: Best, options:
 
 
 def _single(best: Best, scope: ResolvedConstraints, level: int | None) -> bool:
-    """Tell whether no coarser level can do better: the best uses one domain of this one."""
+    """Return whether no coarser level can do better: the best uses one domain of this one."""
     return level is None or level >= scope.depth or best.cost[scope.order.index(level)] == 1
 
 

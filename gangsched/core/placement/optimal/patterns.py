@@ -50,7 +50,7 @@ def maximal(
 def _fitting(
     free: Ints, vectors: list[Ints], steps: list[range], limit: int | None
 ) -> NDArray[np.bool_]:
-    """Tell of each way to combine pods whether it fits; one axis a kind."""
+    """Return for each way to combine pods whether it fits; one axis a kind."""
     shape = tuple(len(step) for step in steps)
     total = np.zeros((*shape, len(free)), dtype=np.int64)
     pods = np.zeros(shape, dtype=np.int64)
@@ -63,7 +63,7 @@ def _fitting(
 
 
 def _larger(fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Tell of each way whether one with more pods of some kind fits as well.
+    """Return for each way whether one with more pods of some kind fits as well.
 
     What fits with more pods fits with one step more: neighbours are enough.
     """

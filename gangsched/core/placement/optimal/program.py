@@ -1,9 +1,9 @@
 """A gang's placement as an integer program over counts.
 
-No variable stands for a pod or a node. Nodes that cannot be told apart (same domain, same room
+No variable stands for a pod or a node. Indistinguishable nodes (same domain, same capacity
 for every kind, same preference) are one class. On a class, `hosts` counts nodes per pattern (how
 many pods of each kind one node takes at most); `pods` counts pods of each kind in each domain.
-Domains that cannot be told apart are ordered, so that the solver does not try their permutations.
+Indistinguishable domains are ordered, so that the solver does not try their permutations.
 """
 
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ Domain = tuple[int, int]
 
 @dataclass(slots=True)
 class NodeClass:
-    """Nodes that cannot be told apart: their slots, patterns and variables."""
+    """Indistinguishable nodes: their slots, patterns and variables."""
 
     rows: Ints
     patterns: list[Pattern]
@@ -172,7 +172,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
         columns.extend(liked[usable] for liked in request.prices.preference_weights())
     if request.prices.growth is not None:
         columns.extend(growth[usable] for growth in request.prices.growth)
-    if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for tells it apart
+    if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for matters
         asked = np.flatnonzero(sum(cluster.request_vector(kind.needs) for kind in request.kinds))
         columns.extend(cluster.free()[usable][:, asked].T)
     table = np.stack(columns, axis=1)
@@ -310,7 +310,7 @@ def _break_symmetry(program: PlacementProgram, request: PlacementProblem) -> Non
     finest = request.scope.depth - 1
     if finest < 0:
         return
-    alike: dict[object, list[list[NodeClass]]] = {}
+    equal: dict[object, list[list[NodeClass]]] = {}
     free = _free(program, request)
     for (level, code), groups in _members(program).items():
         if level == finest:
@@ -318,8 +318,8 @@ def _break_symmetry(program: PlacementProgram, request: PlacementProblem) -> Non
                 (len(g.rows), tuple(g.patterns), g.free, g.preference, tuple(g.growth))
                 for g in groups
             )
-            alike.setdefault((groups[0].path[:-1], free[level, code], look), []).append(groups)
-    for equals in alike.values():
+            equal.setdefault((groups[0].path[:-1], free[level, code], look), []).append(groups)
+    for equals in equal.values():
         for one, other in pairwise(equals):
             terms: Terms = [(v, 1) for group in one for v in group.pods]
             terms += [(v, -1) for group in other for v in group.pods]
