@@ -45,7 +45,7 @@ def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
 
 
 def admitted_elsewhere(*pods: Mapping[str, str] | None) -> bool:
-    """Tell by the labels of pods, or of their templates, whether a running Kueue admitted them."""
+    """Return whether labels of pods or templates show that a running Kueue admitted them."""
     return any(key in labels for labels in pods for key in _ADMITTED if labels)
 
 
