@@ -330,4 +330,4 @@ KEYS = frozenset(
         f"{VOLCANO}preemptable",
     }
 )
-"""Every annotation that says where a gang shall go: a quick look tells that a pod has none."""
+"""Every annotation that says where a gang shall go: a quick check shows that a pod has none."""
