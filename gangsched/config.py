@@ -267,11 +267,11 @@ def one_sentence(error: ValidationError, subject: str) -> str:
     for item in error.errors()[:_ERRORS_SHOWN]:
         field = ".".join(str(part)[:_LETTERS_OF_FIELD] for part in item["loc"]) or "(whole)"
         wrong, value = item["type"], item["input"]
-        told = wrong in ("missing", "extra_forbidden") or isinstance(value, dict)
-        told = told or (wrong == "value_error" and isinstance(value, list))
-        got = "" if told else f" (got {shown(value)})"
-        said = item["msg"].removeprefix("Value error, ")
-        parts.append(f"{field}: {said[:1].lower()}{said[1:]}{got}")
+        implied = wrong in ("missing", "extra_forbidden") or isinstance(value, dict)
+        implied = implied or (wrong == "value_error" and isinstance(value, list))
+        got = "" if implied else f" (got {shown(value)})"
+        problem = item["msg"].removeprefix("Value error, ")
+        parts.append(f"{field}: {problem[:1].lower()}{problem[1:]}{got}")
     more = error.error_count() - len(parts)
     return f"{subject}: " + "; ".join(parts) + (f"; and {more} more" if more else "")
 

@@ -45,7 +45,7 @@ def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
 
 
 def admitted_elsewhere(*pods: Mapping[str, str] | None) -> bool:
-    """Tell by the labels of pods, or of their templates, whether a running Kueue admitted them."""
+    """Return whether labels of pods or templates show that a running Kueue admitted them."""
     return any(key in labels for labels in pods for key in _ADMITTED if labels)
 
 
@@ -330,4 +330,4 @@ KEYS = frozenset(
         f"{VOLCANO}preemptable",
     }
 )
-"""Every annotation that says where a gang shall go: a quick look tells that a pod has none."""
+"""Every annotation that says where a gang shall go: a quick check shows that a pod has none."""

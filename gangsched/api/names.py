@@ -62,7 +62,7 @@ INDEX_LABELS = (
     "leaderworkerset.sigs.k8s.io/worker-index",
     "apps.kubernetes.io/pod-index",
 )
-"""Pod labels that tell a pod's index within its role."""
+"""Pod labels with a pod's index within its role."""
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 REPORTER = "gangsched"

@@ -90,9 +90,9 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Preempt:
-    """Tell that a gang (or its surplus `pods`) is stopped for another; the evictions follow.
+    """Report that a gang (or its surplus `pods`) is preempted for another; the evictions follow.
 
-    `ground` is why it may be; `loop` that the two had stopped each other before.
+    `reason` is the rule that allows it; `is_mutual` says that each gang has preempted the other.
     """
 
     gang: GangId
@@ -139,11 +139,11 @@ class ReportReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Tell the user where the gang stands: a state of the engine, a reason and a sentence.
+    """Report the state of a gang to its user, with a reason and a sentence.
 
-    `refusal` is the same as data, while the gang is refused; `proof` says how good the placement
-    it has is known to be. A gang was `met` when it ran already, started by others or by the
-    scheduler that was here before: that is no news. `queue` is charged for what it holds.
+    `refusal` is the same as data, while the gang is refused; `proof` says how good its placement is
+    proved to be. An `adopted` gang ran already, started by another scheduler or by an earlier
+    process: it gets no Event. `queue` is charged for what the gang uses.
     """
 
     gang: GangId

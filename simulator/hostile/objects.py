@@ -68,31 +68,33 @@ def accepted(document: Json) -> bool:
 
 def asked(rng: random.Random, scale: int) -> dict[str, str]:
     """Return annotations about nodes and run time of a gang, in any scheduler's dialect."""
-    found = {}
+    annotations = {}
     for key in rng.sample(sorted(dialects.KEYS), rng.choice((0, 0, 1, 2, 4))):
         word = key.rsplit("/", 1)[-1]
         if word in _SAID:
-            found[key] = rng.choice(_SAID[word])
+            annotations[key] = rng.choice(_SAID[word])
         elif word.endswith(("seconds", "size", "tier")):
-            found[key] = rng.choice(_WHOLE)
+            annotations[key] = rng.choice(_WHOLE)
         else:
-            found[key] = rng.choice(LEVELS) if rng.random() < 0.8 else text(rng, scale)
-    return found
+            annotations[key] = rng.choice(LEVELS) if rng.random() < 0.8 else text(rng, scale)
+    return annotations
 
 
 def shares(rng: random.Random) -> dict[str, str]:
     """Return annotations about shared GPUs."""
-    found = {}
+    annotations = {}
     if rng.random() < 0.7:
-        found["gpu-fraction"] = rng.choice(("0.5", "0.001", "0.999", "1e-9", "nan", "2", "0.25"))
+        annotations["gpu-fraction"] = rng.choice(
+            ("0.5", "0.001", "0.999", "1e-9", "nan", "2", "0.25")
+        )
     else:
-        found["gpu-memory"] = rng.choice(("1", "40000", "79999", "80001", *_WHOLE))
+        annotations["gpu-memory"] = rng.choice(("1", "40000", "79999", "80001", *_WHOLE))
     if rng.random() < 0.6:
-        found["gpu-fraction-num-devices"] = rng.choice(_WHOLE)
+        annotations["gpu-fraction-num-devices"] = rng.choice(_WHOLE)
     if rng.random() < 0.5:
         listed = (("0",), ("0", "1"), ("99",), ("0", "0", "0"), tuple(map(str, range(1000))))
-        found[names.DEVICES_ANNOTATION] = ",".join(rng.choice(listed))
-    return found
+        annotations[names.DEVICES_ANNOTATION] = ",".join(rng.choice(listed))
+    return annotations
 
 
 def _metadata(rng: random.Random, name: str, scale: int) -> Json:
@@ -159,9 +161,9 @@ def _wishes(rng: random.Random, scale: int) -> Json:
 def _roles(rng: random.Random, scale: int) -> list[Json]:
     """Return roles with equal or different requirements, with or without a template."""
     number = rng.choice((1, 1, 2, 4)) if scale < LARGE else rng.choice((1, 8, 40, 64))
-    alike = None if rng.random() < 0.4 else pod_spec(rng, scale if number < 8 else 0)
+    shared_spec = None if rng.random() < 0.4 else pod_spec(rng, scale if number < 8 else 0)
     most = (3, 30, 100_000)[scale]
-    found = []
+    roles = []
     for index in range(number):
         pods = rng.choice((1, 1, 2, min(count(rng, scale), most), most))
         role: Json = {"name": f"r{index}", "count": pods}
@@ -169,9 +171,9 @@ def _roles(rng: random.Random, scale: int) -> list[Json]:
             role["minCount"] = rng.choice((0, 1, pods))
         if rng.random() < 0.9:
             metadata = {"annotations": shares(rng) if rng.random() < 0.1 else {}}
-            role["template"] = {"metadata": metadata, "spec": alike or distinct(index)}
-        found.append(role)
-    return found
+            role["template"] = {"metadata": metadata, "spec": shared_spec or distinct(index)}
+        roles.append(role)
+    return roles
 
 
 # -- pods ----------------------------------------------------------------------------------------
@@ -184,7 +186,7 @@ def pods(rng: random.Random, name: str, scale: int) -> list[Json]:
     differ = number > 1 and rng.random() < 0.5
     membership = rng.choice(_MEMBERSHIPS)
     taken = rng.choice((*NODES, "nowhere")) if rng.random() < 0.3 else ""
-    found = []
+    pods = []
     for index in range(number):
         metadata = _metadata(rng, f"{name}-{index}" if number > 1 else name, min(scale, LARGE))
         membership(metadata, rng, name, number)
@@ -194,8 +196,8 @@ def pods(rng: random.Random, name: str, scale: int) -> list[Json]:
         if taken:
             spec["nodeName"] = taken
             spec.pop("schedulingGates", None)
-        found.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    return found
+        pods.append({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return pods
 
 
 def _scheduler(rng: random.Random) -> str:
@@ -308,18 +310,18 @@ SCALES = (0, 0, 0, 0, LARGE, LARGE, ABSURD)
 def made(kind: str, name: str, seed: int, scale: int) -> list[Json]:
     """Return the objects of a kind, name, seed and scale that an API server accepts."""
     rng = random.Random(f"{kind} {seed} {scale}")  # noqa: S311 -- tests, no secrets
-    return [one for one in KINDS[kind](rng, name, scale) if accepted(one)]
+    return [body for body in KINDS[kind](rng, name, scale) if accepted(body)]
 
 
 def retouched(known: Mapping[str, Any], seed: int, scale: int) -> Json:
     """Return a later version of an object; of a pod, only mutable fields differ."""
     kind = known["kind"] if known["apiVersion"] in _OURS else "theirs"
     others = made(kind, known["metadata"]["name"], seed, scale)
-    fresh = next((one for one in others if one["kind"] == known["kind"]), None)
+    fresh = next((other for other in others if other["kind"] == known["kind"]), None)
     if fresh is None:
         return dict(known)
-    said = {key: fresh["metadata"].get(key, {}) for key in ("labels", "annotations")}
-    changed = {**known, "metadata": {**known["metadata"], **said}}
+    keys = {key: fresh["metadata"].get(key, {}) for key in ("labels", "annotations")}
+    changed = {**known, "metadata": {**known["metadata"], **keys}}
     if known["kind"] != "Pod":
         changed["spec"] = fresh["spec"]
     return changed if accepted(changed) else dict(known)

@@ -232,7 +232,7 @@ class Cluster(NodeTable):
         holder: GangId | None = None,
         devices: tuple[Devices, ...] = (),
     ) -> None:
-        """Undo `take`, which returned the devices."""
+        """Undo `add_pods`, which returned the devices."""
         self._count(row, needs, -times, holder)
         if needs.share is not None:
             milli = share_milli(self.nodes[row], needs.share) or MILLI

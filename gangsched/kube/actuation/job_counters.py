@@ -1,6 +1,6 @@
 """Pods of Kubernetes' Jobs that we stop: neither done nor failed.
 
-The Job controller counts every pod that ends, whoever ended it: one that saves its work on SIGTERM
+The Job controller counts every pod that ends, for any reason: one that saves its work on SIGTERM
 and exits with 0 as succeeded, any other as failed. Where it stops a pod itself (a suspended Job),
 it first takes its own finalizer off the pod, which it then counts as neither. So do we.
 """

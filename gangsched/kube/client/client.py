@@ -1,4 +1,4 @@
-"""A thin asynchronous client: JSON in, bytes out, errors as ours."""
+"""A thin asynchronous client: JSON in, bytes out, exceptions of `errors.py`."""
 
 import asyncio
 import random
@@ -198,7 +198,7 @@ class KubeClient:
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket whose other end is asked now and then whether it is there."""
+    """Return a socket that probes now and then whether its other end is there."""
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

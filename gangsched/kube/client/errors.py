@@ -1,4 +1,4 @@
-"""Errors of the Kubernetes API, as ours.
+"""Errors of the Kubernetes API, as exceptions of this package.
 
 KubeError
 ├── NotFound            404

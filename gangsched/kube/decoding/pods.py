@@ -135,7 +135,7 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
 
 @lru_cache(maxsize=4096)
 def _shared(asked: PodRequirements) -> PodRequirements:
-    """Return one object for all who ask the same: tens of thousands do."""
+    """Return one object for all equal requests: tens of thousands of pods have the same."""
     return asked
 
 

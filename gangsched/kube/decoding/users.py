@@ -47,7 +47,7 @@ async def policies_served(client: KubeClient) -> str:
 
 
 async def require_user_policy(client: KubeClient) -> None:
-    """Ask for the policy by which the API server notes who asks, in any version.
+    """Read the policy by which the API server records the user of a request, in any version.
 
     Raises:
         NotFound: it is not there.

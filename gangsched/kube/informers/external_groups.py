@@ -183,8 +183,8 @@ def _made_for(group: GroupObject) -> OperatorGroup | None:
 def _merged(written: Gang, said: Gang | None) -> Gang:
     """Return the gang of a group, merged with the declaration of the object that it was made for.
 
-    Pods that come late are known to that alone: who counts all pods of the group waits for them
-    for ever, and who counts the first one alone starts it where the others have no room.
+    Only that declaration knows of pods that come late. A minimum of all pods in the group waits for
+    them for ever. A minimum of the first pod starts it where the others have no free capacity.
     """
     if said is None:
         return written

@@ -28,7 +28,7 @@ _DEEP = 3
 class Known:
     """The gangs of the pods of an object.
 
-    `raw` is the object, or only what tells which it is; `gangs` are by stage, or the error.
+    `raw` is the object, or only its identity; `gangs` are by stage, or the error.
     `controller` is the object here, if any, that controls it: its pods are of that one's gang.
     """
 

@@ -1,7 +1,7 @@
 """ResourceQuotas: what is left of them for pods that do not exist yet.
 
-A quota with scopes is for some pods alone, and is left to the API server. So are limits: what room
-is reserved for are requests.
+A quota with scopes is for some pods alone, and is left to the API server. So are limits, because
+capacity is reserved for requests.
 """
 
 from typing import Any

@@ -2,7 +2,7 @@
 
     pod.spec.workloadRef: name, podGroup, podGroupReplicaKey  ->  Workload.spec.podGroups[podGroup]
 
-A pod group with replica keys is a gang for each key, and only the pods tell which keys there are.
+A pod group with replica keys is a gang for each key, and only the pods name these keys.
 Kubernetes 1.36 has objects for it instead, which `foreign.py` reads (KEP-4671).
 """
 

@@ -1,1 +1,1 @@
-"""Who leads: a Lease, and the fence that keeps a former leader from writing."""
+"""Leader election: a Lease, and the fence that keeps a former leader from writing."""

@@ -2,7 +2,7 @@
 
 The Secret has an authority, a certificate for us and one for kube-scheduler, which mounts its part.
 Two processes that make it at once agree on what was created first. One without the authority's key
-is somebody else's to renew: it is served as it is.
+is renewed outside gangsched, and is served as it is.
 """
 
 import asyncio

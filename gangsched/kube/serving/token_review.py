@@ -1,4 +1,4 @@
-"""Who may read what we serve: the API server reviews the token, then the right to the path."""
+"""Access to the served paths: the API server reviews the token, then the right to the path."""
 
 import asyncio
 import hashlib
@@ -71,7 +71,7 @@ class _Turnstile:
 
 
 class TokenReviewer:
-    """Answers by token and path: who may is remembered for a minute, who may not for less.
+    """Answers by token and path: an allowed caller is cached for a minute, a denied one for less.
 
     Callers with a valid token before do not wait behind unknown callers: any pod may send tokens.
     """
@@ -133,7 +133,7 @@ class TokenReviewer:
 
 
 def require_review(reviews: TokenReviewer) -> Middleware:
-    """Return what lets only those in who may."""
+    """Return the middleware that rejects callers without the right to the path."""
 
     @web.middleware
     async def check(request: web.Request, handler: Handler) -> web.StreamResponse:

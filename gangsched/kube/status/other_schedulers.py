@@ -1,8 +1,8 @@
 """Pods of a group that name another scheduler: if no scheduler has that name, the group waits.
 
 The Training Operator, for one, writes the scheduler's name that it was started with into the pods
-of its groups. A pod that some scheduler has looked at has a condition PodScheduled; a pod without
-one for a while was looked at by nobody.
+of its groups. A pod that some scheduler has looked at has a condition PodScheduled. If a pod
+has none for a while, no scheduler has looked at it.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from gangsched.kube.decoding.membership import GROUPS, gang_of
 from gangsched.kube.decoding.schemas import Pod
 
 REASON = "SchedulerNotServed"
-"""Of the Event that tells it."""
+"""Reason of the Event that reports it."""
 
 _LASTS_S = 30.0
 """Another scheduler looks at its pods much sooner."""

@@ -143,9 +143,9 @@ def queue_status(
     message = f"{plural(pending, 'gang')} waiting, {admitted} running or starting."
     if tree.queues[name].stop is not Stop.NONE:
         message = f"on hold; {message}"
-    told = [*tree.notices(name), *missing_resources(tree.queues[name], view.cluster.supply())]
-    if told:
-        message = f"{several(told)}."
+    notices = [*tree.notices(name), *missing_resources(tree.queues[name], view.cluster.supply())]
+    if notices:
+        message = f"{several(notices)}."
     return {
         "message": message,
         "pending": pending,
@@ -162,8 +162,10 @@ def quotas_effective(view: EngineView, name: str) -> Condition:
     lowered = list(tree.lowered.get(name, {}).values())
     absent = missing_resources(tree.queues[name], view.cluster.supply())
     reason = "LargerThanParent" if lowered else "NoSuchNode" if absent else "AsWritten"
-    told = [*lowered, *absent]
-    return Condition(not told, reason, f"{several(told)}." if told else "", "QuotasEffective")
+    notices = [*lowered, *absent]
+    return Condition(
+        not notices, reason, f"{several(notices)}." if notices else "", "QuotasEffective"
+    )
 
 
 def several(sentences: list[str]) -> str:

@@ -1,11 +1,12 @@
 """The quarantine across restarts: requests that planning hangs on, objects that end the process.
 
-An entry says of whom, why and until when. A gang is known by what it asks for, so that one made
-anew under another name is not planned either, and one that was changed is. An object is known by
-its uid and by what its owner wrote in it. Another version of gangsched tries everything again.
+An entry has its subject, reason and end. A gang is known by its request: a gang with the same
+request under another name is not planned either, and a changed gang is planned. An object is
+known by its uid and by what its owner wrote in it. Another version of gangsched tries everything
+again.
 
-Whoever takes long to plan is a suspect meanwhile: where two processes end at it without a word,
-killed for their memory perhaps, it is set aside too.
+A gang that takes long to plan is a suspect meanwhile. If two processes end while they plan it,
+perhaps killed for their memory, it is set aside too.
 """
 
 import asyncio

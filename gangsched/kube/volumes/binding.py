@@ -1,10 +1,10 @@
-"""Has the claims of a gang bound that wait for their first consumer, all of them or none.
+"""Bind the claims of a gang that wait for their first consumer: all of them or none.
 
-What kube-scheduler's AssumePodVolumes and BindPodVolumes do for one pod, for a gang. Members with
-such claims are held until nobody else of the gang is before the barrier. Then each claim gets a
-volume that exists, or has one made for its pod's node; new ones first, for that fails most. The
-gang passes the barrier once all are bound. When one is refused, or is late, the nodes that were
-chosen for the others are taken back, and no pod is bound.
+This does for a gang what kube-scheduler's AssumePodVolumes and BindPodVolumes do for one pod.
+Members with such claims are held until all other members of the gang are at the barrier. Then each
+claim gets a volume that exists, or a new volume for its pod's node. New volumes come first, because
+they fail most often. The gang passes the barrier once all claims are bound. If a claim is refused
+or late, the selected nodes of the other claims are taken back, and no pod is bound.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ from gangsched.kube.volumes.storage_objects import (
 from gangsched.kube.volumes.volume_choice import VolumeChooser
 
 _PATIENCE = 0.9
-"""Of the time that the gang has left: its reason has to come before the gang's own."""
+"""Fraction of the gang's remaining time: the claim's failure must be reported before the gang's."""
 
 
 class VolumeBinder:
@@ -56,7 +56,7 @@ class VolumeBinder:
         self._gangs: dict[PodUid, GangId] = {}
         self._waiting: list[asyncio.Future[None]] = []
 
-    # -- who is held --------------------------------------------------------------------------
+    # -- held members -------------------------------------------------------------------------
 
     def hold(self, order: o.Prepare) -> bool:
         """Hold a member that has claims to be bound; return whether it has any."""
@@ -71,7 +71,7 @@ class VolumeBinder:
         return claim is None or claim.alone or not self._volumes.bound(claim)
 
     def on_arrival(self, gang: GangId) -> None:
-        """Have claims bound if nobody of a gang is before the barrier but who is held here."""
+        """Start to bind claims if only members held here keep their gang before the barrier."""
         held, state = self._held.get(gang), self._engine.view.gangs.get(gang)
         if not held or state is None or gang in self._passes:
             return
@@ -85,11 +85,11 @@ class VolumeBinder:
         left_s = barrier_s if until_s is None else until_s - self._now_s()
         first = next(iter(held.values())), "its claims were not looked at"
         limit_s = max(left_s * _PATIENCE, 0.0)
-        one = Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)
-        self._passes[gang] = one
+        binding = Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)
+        self._passes[gang] = binding
         for key, orders in pods.items():
             self._volumes.going[key] = tuple(dict.fromkeys(order.node for order in orders))
-        one.task = self._pods.start(self._run(one), waits=True)
+        binding.task = self._pods.start(self._run(binding), waits=True)
 
     def release(self, uid: PodUid) -> None:
         """Hold a member no more: it was sent back, or is gone."""
@@ -97,15 +97,15 @@ class VolumeBinder:
         if gang is None:
             return
         self._drop_held(gang, uid)
-        one = self._passes.get(gang)
-        if one is not None and uid in one.orders:
-            assert one.task is not None, "begun with it"  # noqa: S101
-            one.task.cancel()
-            self._end(one, bound=False)
+        binding = self._passes.get(gang)
+        if binding is not None and uid in binding.orders:
+            assert binding.task is not None, "begun with it"  # noqa: S101
+            binding.task.cancel()
+            self._end(binding, bound=False)
             self.on_arrival(gang)
 
     def on_bind_refused(self, uid: PodUid) -> None:
-        """Take back what a pod alone was to have: it is not bound."""
+        """Release the claims assumed for one pod alone: the pod is not bound."""
         for key in [key for key, pod in self._volumes.alone.items() if pod == uid]:
             del self._volumes.alone[key]
             self._volumes.claim_changed(key)
@@ -118,62 +118,62 @@ class VolumeBinder:
 
     # -- one gang -----------------------------------------------------------------------------
 
-    async def _run(self, one: Pass) -> None:
+    async def _run(self, binding: Pass) -> None:
         failed: FailedError | None = None
         try:
-            async with one.limit:
-                await self._settle(one)
+            async with binding.limit:
+                await self._settle(binding)
         except TimeoutError:
-            order, what = one.awaited
-            failed = FailedError(order, f"{what} within {one.limit_s:.0f} s")
+            order, what = binding.awaited
+            failed = FailedError(order, f"{what} within {binding.limit_s:.0f} s")
         except FailedError as error:
             failed = error
         except KubeError as error:
-            failed = FailedError(one.awaited[0], str(error))
-        self._end(one, bound=failed is None)
-        passed = one.orders.values() if failed is None else (failed.order,)
+            failed = FailedError(binding.awaited[0], str(error))
+        self._end(binding, bound=failed is None)
+        passed = binding.orders.values() if failed is None else (failed.order,)
         for order in passed:
             self._gangs.pop(order.uid, None)
-            self._drop_held(one.gang, order.uid)
+            self._drop_held(binding.gang, order.uid)
         for order in passed:
             if failed is None:
                 self._observe(f.Prepared(order.uid, order.node))
             else:
                 reason = str(failed)
                 self._observe(f.PrepareFailed(order.uid, order.node, reason, failed.fits))
-        self.on_arrival(one.gang)
+        self.on_arrival(binding.gang)
 
-    def _end(self, one: Pass, *, bound: bool) -> None:
-        """Forget a pass; where it failed, take back what nobody acted on."""
-        del self._passes[one.gang]
+    def _end(self, binding: Pass, *, bound: bool) -> None:
+        """Remove a pass; if it failed, take back its assumptions and selected nodes."""
+        del self._passes[binding.gang]
         classes: dict[str, None] = {}
-        for key in one.pods:
+        for key in binding.pods:
             self._volumes.going.pop(key, None)
             for name in [name for name, of in self._volumes.assumed.items() if of == key]:
                 classes[self._volumes.known[name].wanted[0]] = None
                 del self._volumes.assumed[name]
         if not bound:
-            for uid in one.orders:
+            for uid in binding.orders:
                 self.on_bind_refused(uid)
-            self._volumes.dropped.update(one.selected)
-            for key, node in one.selected.items():
-                self._pods.start(self._take_back(key, node, one.call), waits=True)
-        for key in one.pods:
+            self._volumes.dropped.update(binding.selected)
+            for key, node in binding.selected.items():
+                self._pods.start(self._take_back(key, node, binding.call), waits=True)
+        for key in binding.pods:
             self._volumes.claim_changed(key)
         for name in classes:
             self._volumes.class_changed(name)
 
-    async def _settle(self, one: Pass) -> None:
-        for key, orders in one.pods.items():
-            one.awaited = orders[0], f"the claim {key[1]} of its ephemeral volume was not made"
+    async def _settle(self, binding: Pass) -> None:
+        for key, orders in binding.pods.items():
+            binding.awaited = orders[0], f"the claim {key[1]} of its ephemeral volume was not made"
             await self._until(partial(self._there, key, orders[0]))
-        given, made = self._chooser.assume(one)
-        for claim in made:
-            await self._select(one, claim)
-        await self._until(partial(self._bound, one, [claim.key for claim in made]))
+        given, provisioned = self._chooser.assume(binding)
+        for claim in provisioned:
+            await self._select(binding, claim)
+        await self._until(partial(self._bound, binding, [claim.key for claim in provisioned]))
         for key, volume in given.items():
-            await self._keep(one, key, volume.name)
-        await self._until(partial(self._bound, one, one.pods))
+            await self._keep(binding, key, volume.name)
+        await self._until(partial(self._bound, binding, binding.pods))
 
     def _there(self, key: Key, order: o.Prepare) -> bool:
         if key in self._volumes.claims:
@@ -185,19 +185,19 @@ class VolumeBinder:
 
     # -- what is written ----------------------------------------------------------------------
 
-    def _claim(self, one: Pass, key: Key) -> Claim:
-        found = self._volumes.claims.get(key)
-        if found is None:
-            raise FailedError(one.pods[key][0], f"PersistentVolumeClaim {key[1]} is gone")
-        return found
+    def _claim(self, binding: Pass, key: Key) -> Claim:
+        claim = self._volumes.claims.get(key)
+        if claim is None:
+            raise FailedError(binding.pods[key][0], f"PersistentVolumeClaim {key[1]} is gone")
+        return claim
 
-    async def _select(self, one: Pass, claim: Claim) -> None:
+    async def _select(self, binding: Pass, claim: Claim) -> None:
         """Have a volume made for the node of a claim's pod."""
-        key, order = claim.key, one.pods[claim.key][0]
-        nodes = [other.node for other in one.pods[key]]
-        one.awaited = order, f"PersistentVolumeClaim {key[1]} was not changed"
+        key, order = claim.key, binding.pods[claim.key][0]
+        nodes = [other.node for other in binding.pods[key]]
+        binding.awaited = order, f"PersistentVolumeClaim {key[1]} was not changed"
         while True:
-            claim = self._claim(one, key)
+            claim = self._claim(binding, key)
             if claim.volume:
                 return
             if claim.selected:
@@ -205,21 +205,23 @@ class VolumeBinder:
                     why = f"the volume of PersistentVolumeClaim {key[1]} is made for node"
                     raise FailedError(order, f"{why} {claim.selected}")
                 if not any(key in other.selected for other in self._passes.values()):
-                    one.selected[key] = claim.selected  # by who led before: it is ours now
+                    binding.selected[key] = (
+                        claim.selected
+                    )  # selected by an earlier leader: this pass takes over
                 return
-            one.selected[key] = order.node
+            binding.selected[key] = order.node
             body = {"annotations": {SELECTED_NODE: order.node}}
             try:
-                self._volumes.claim(await self._patch(one, _path(key), claim, body))
+                self._volumes.claim(await self._patch(binding, _path(key), claim, body))
             except Conflict:
                 await self._read(key)
 
-    async def _keep(self, one: Pass, key: Key, name: str) -> None:
+    async def _keep(self, binding: Pass, key: Key, name: str) -> None:
         """Keep a volume for a claim; the controller of volumes does the rest."""
-        order = one.pods[key][0]
-        one.awaited = order, f"PersistentVolume {name} could not be kept for it"
+        order = binding.pods[key][0]
+        binding.awaited = order, f"PersistentVolume {name} could not be kept for it"
         while True:
-            claim, volume = self._claim(one, key), self._volumes.known.get(name)
+            claim, volume = self._claim(binding, key), self._volumes.known.get(name)
             if claim.volume or (volume is not None and volume.of_uid == claim.uid):
                 return
             if volume is None or not suits(claim, volume):
@@ -239,29 +241,33 @@ class VolumeBinder:
             own = {} if prebound(claim, volume) else {BOUND_BY_CONTROLLER: "yes"}
             body, path = {"annotations": own}, named("/api/v1/persistentvolumes", name)
             try:
-                raw = await self._patch(one, path, volume, body, spec={"claimRef": reference})
+                raw = await self._patch(binding, path, volume, body, spec={"claimRef": reference})
                 self._volumes.volume(raw)
-            except Conflict:  # the watch tells of what came first
+            except Conflict:  # the watch delivers the change that came first
                 await self._until(partial(self._is_other, name, volume))
 
     def _is_other(self, name: str, was: Volume) -> bool:
         return self._volumes.known.get(name) != was
 
     async def _patch(
-        self, one: Pass, path: str, known: Claim | Volume, body: dict[str, Any], **more: object
+        self, binding: Pass, path: str, known: Claim | Volume, body: dict[str, Any], **more: object
     ) -> bytes:
-        """Change an object as it is known; who ends the pass meanwhile waits for the answer."""
+        """Change an object at its known version; the end of the pass waits for the answer."""
         metadata = {"uid": known.uid, "resourceVersion": known.version, **body}
         call = self._client.patch(path, {"metadata": metadata, **more})
-        one.call = asyncio.ensure_future(call)
-        one.call.add_done_callback(_looked_at)
-        return await asyncio.shield(one.call)
+        binding.call = asyncio.ensure_future(call)
+        binding.call.add_done_callback(_looked_at)
+        return await asyncio.shield(binding.call)
 
-    def _bound(self, one: Pass, keys: Iterable[Key]) -> bool:
+    def _bound(self, binding: Pass, keys: Iterable[Key]) -> bool:
         """Return whether claims and their volumes are bound to each other."""
         awaited = []
         for key in keys:
-            claim, order, wanted = self._claim(one, key), one.pods[key][0], one.selected.get(key)
+            claim, order, wanted = (
+                self._claim(binding, key),
+                binding.pods[key][0],
+                binding.selected.get(key),
+            )
             maker = self._volumes.classes.get(claim.class_name)
             by = f" by {maker.provisioner}" if wanted and maker is not None else ""
             if wanted and not claim.volume and claim.selected != wanted:
@@ -270,7 +276,7 @@ class VolumeBinder:
                 )
             if not self._volumes.bound(claim):
                 awaited.append((order, f"PersistentVolumeClaim {key[1]} was not bound{by}"))
-        one.awaited = awaited[0] if awaited else one.awaited
+        binding.awaited = awaited[0] if awaited else binding.awaited
         return not awaited
 
     async def _take_back(self, key: Key, node: str, call: asyncio.Future[bytes] | None) -> None:
@@ -313,13 +319,13 @@ class VolumeBinder:
 
     def _changed(self) -> None:
         waiting, self._waiting = self._waiting, []
-        for one in waiting:
-            if not one.done():
-                one.set_result(None)
+        for change in waiting:
+            if not change.done():
+                change.set_result(None)
 
 
 def _looked_at(call: asyncio.Future[bytes]) -> None:
-    """Let nobody complain of an error that came after the pass had ended."""
+    """Retrieve the error of a call that outlived its pass, so that asyncio does not log it."""
     if not call.cancelled():
         call.exception()
 

@@ -1,4 +1,4 @@
-"""Members of a gang whose claims are bound together, and why that may fail."""
+"""Members of a gang with claims that are bound together, and why that may fail."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ class FailedError(Exception):
 
 @dataclass(slots=True, eq=False)
 class Pass:
-    """Members of a gang whose claims are bound together, and what was done for them."""
+    """Members of a gang with claims that are bound together, and the progress of the binding."""
 
     gang: GangId
     orders: dict[PodUid, o.Prepare]

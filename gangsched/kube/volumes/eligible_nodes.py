@@ -2,8 +2,8 @@
 
 A claim that is bound restricts its pods to the nodes of its volume. One that waits for its first
 consumer restricts them, under direct binding, to where a volume of its class is or may be made;
-`volume_binding.py` has it bound once the gang is at the barrier. Whoever waits for a claim is read
-again when its answer changes. With the extender, kube-scheduler sees to claims that are not bound.
+`binding.py` binds it once the gang is at the barrier. An object that waits for a claim is read
+again when the answer for the claim changes. With the extender, kube-scheduler binds claims.
 """
 
 from collections.abc import Callable, Iterable
@@ -58,7 +58,7 @@ class _Waiting:
 
 
 class Volumes:
-    """What is known of claims and volumes, and who waits for which claim."""
+    """Observed claims and volumes, and the objects that wait for each claim."""
 
     def __init__(self) -> None:
         self.watched = False
@@ -75,7 +75,7 @@ class Volumes:
         """Claims at the barrier, and the nodes of their pods."""
 
         self.dropped: set[Key] = set()
-        """Claims whose node is being taken back."""
+        """Claims with a selected node that is being taken back."""
 
         self.alone: dict[Key, str] = {}
         """Claims for one pod alone, and which pod at the barrier has them."""
@@ -126,10 +126,10 @@ class Volumes:
 
     def claim_of(self, use: Use) -> Claim | None:
         """Return a claim, or what it will be once it is made of its template."""
-        found = self.claims.get(use.key)
-        if found is None and use.template is not None:
+        claim = self.claims.get(use.key)
+        if claim is None and use.template is not None:
             return read.template(use.key, use.template, self._default_class())
-        return found
+        return claim
 
     def bound(self, claim: Claim) -> bool:
         """Return whether a claim and its volume are bound to each other."""
@@ -166,8 +166,8 @@ class Volumes:
     def made_on(self, claim: Claim) -> Terms | str:
         """Return the nodes that a new volume may be made for, or why none can be made."""
         of = self.classes[claim.class_name]
-        tells = self._drivers.get(of.provisioner, False)
-        return provisioned_on(claim, of, self._capacities.values() if tells else None)
+        reports_capacity = self._drivers.get(of.provisioner, False)
+        return provisioned_on(claim, of, self._capacities.values() if reports_capacity else None)
 
     def _unbound(self, claim: Claim) -> Terms | str:
         if claim.deleting:
@@ -188,18 +188,20 @@ class Volumes:
 
     def _found(self, claim: Claim) -> Terms | str:
         static = [one.terms for one in self.offers(claim) if one.terms is not None]
-        made = self.made_on(claim)
+        provisioned = self.made_on(claim)
         if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
             return any_of(static) if static else "the PersistentVolume kept for it does not suit it"
-        if isinstance(made, tuple):
-            return any_of([*static, made])
-        return any_of(static) if static else made
+        if isinstance(provisioned, tuple):
+            return any_of([*static, provisioned])
+        return any_of(static) if static else provisioned
 
     def _default_class(self) -> str:
-        found = [one for one in self.classes.values() if one.default]
-        return max(found, key=lambda one: (one.created, one.name)).name if found else ""
+        defaults = [option for option in self.classes.values() if option.default]
+        return (
+            max(defaults, key=lambda option: (option.created, option.name)).name if defaults else ""
+        )
 
-    # -- who waits ----------------------------------------------------------------------------
+    # -- waiting objects ----------------------------------------------------------------------
 
     def wait(self, receiver: Reader, uid: str, raw: bytes, asked: "Asked | None") -> None:
         """Have an object read again once one of its claims is answered otherwise."""
@@ -207,7 +209,7 @@ class Volumes:
         if asked is None or all(map(self._final, asked.answers)):
             return
         claims = {use.key: self.claim_of(use) for use in asked.answers}
-        classes = {one.class_name: None for one in claims.values() if one is not None}
+        classes = {claim.class_name: None for claim in claims.values() if claim is not None}
         self._waits[uid] = _Waiting(receiver, raw, asked, tuple(classes))
         for key in claims:
             self._of_key.setdefault(key, {})[uid] = None
@@ -265,10 +267,10 @@ class Volumes:
 
     def claim(self, raw: bytes) -> None:
         """Learn a claim."""
-        found = read.claim(raw)
-        if newer(found, self.claims.get(found.key)):
-            self.claims[found.key] = found
-            self.claim_changed(found.key)
+        claim = read.claim(raw)
+        if newer(claim, self.claims.get(claim.key)):
+            self.claims[claim.key] = claim
+            self.claim_changed(claim.key)
 
     def claim_gone(self, key: Key) -> None:
         """Forget a claim."""
@@ -276,7 +278,7 @@ class Volumes:
             self.claim_changed(key)
 
     def claim_changed(self, key: Key) -> None:
-        """Look again at who waits for a claim."""
+        """Read the objects again that wait for a claim."""
         self._look(self._of_key.get(key, ()))
 
     def volume(self, raw: bytes) -> None:
@@ -305,15 +307,15 @@ class Volumes:
             self.claim_changed(known.of)
 
     def _volume_changed(self, volume: Volume, *, anybodys: bool) -> None:
-        """Look again at who may have a volume: most are made for one claim alone."""
+        """Read the objects again that may use a volume: most volumes are for one claim alone."""
         if anybodys:
             self.class_changed(volume.wanted[0])
         self.claim_changed(volume.of)
 
     def class_seen(self, raw: bytes) -> None:
         """Learn a storage class."""
-        found = read.storage_class(raw)
-        self.classes[found.name] = found
+        storage_class = read.storage_class(raw)
+        self.classes[storage_class.name] = storage_class
         self.class_changed()
 
     def class_gone(self, name: str) -> None:
@@ -322,7 +324,7 @@ class Volumes:
         self.class_changed()
 
     def driver_seen(self, name: str, raw: bytes) -> None:
-        """Learn whether a driver tells how much storage there is where."""
+        """Record whether a driver reports how much storage there is where."""
         self._drivers[name] = read.tells_capacity(raw)
         self.class_changed()
 
@@ -333,8 +335,8 @@ class Volumes:
 
     def capacity_seen(self, uid: str, raw: bytes) -> None:
         """Learn how much storage of a class there is for some nodes."""
-        found = self._capacities[uid] = read.capacity(raw)
-        self.class_changed(found.class_name)
+        capacity = self._capacities[uid] = read.capacity(raw)
+        self.class_changed(capacity.class_name)
 
     def capacity_gone(self, uid: str) -> None:
         """Forget how much storage there is."""
@@ -343,7 +345,7 @@ class Volumes:
             self.class_changed(known.class_name)
 
     def class_changed(self, name: str | None = None) -> None:
-        """Look again at who waits for a volume of a class; None for any."""
+        """Read the objects again that wait for a volume of a class; None stands for any class."""
         if name is None:
             self._offers.clear()
             self._look(self._waits)
@@ -353,14 +355,14 @@ class Volumes:
         self._look(self._of_class.get(name, ()))
 
     def _look(self, waiting: Iterable[str]) -> None:
-        """Read those again for whom a claim is answered otherwise now."""
+        """Read waiting objects again if the answer for one of their claims has changed."""
         self.on_change()
         for uid in list(waiting):
-            one = self._waits.get(uid)
-            if one is not None and any(
-                self.answer(use, uid) != answer for use, answer in one.asked.answers.items()
+            reader = self._waits.get(uid)
+            if reader is not None and any(
+                self.answer(use, uid) != answer for use, answer in reader.asked.answers.items()
             ):
-                one.receiver.on_update(one.raw)
+                reader.receiver.on_update(reader.raw)
 
 
 class Asked:
@@ -374,10 +376,10 @@ class Asked:
     def __call__(self, name: str, template: object) -> Terms | str:
         """Return the nodes that a claim allows, or why they are not known."""
         use = _use(self._namespace, self._pod, name, template)
-        found = self._volumes.answer(use, self._uid)
-        if found != "":
-            self.answers[use] = found
-        return found
+        terms = self._volumes.answer(use, self._uid)
+        if terms != "":
+            self.answers[use] = terms
+        return terms
 
 
 def _drop(sets: dict[Of, dict[str, None]], key: Of, name: str) -> None:

@@ -1,7 +1,7 @@
-"""Which volumes suit which claims, and which of them each gets: kube-scheduler's rules.
+"""Match volumes to claims by kube-scheduler's rules.
 
 Follows FindMatchingVolume of k8s.io/component-helpers/storage/volume, and volumebinding/binder.go:
-the smallest volume that fits, before a new one is made.
+the smallest volume that fits comes before a new volume.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from gangsched.kube.volumes.storage_objects import Capacity, Claim, Key, Storage
 Versioned = TypeVar("Versioned", Claim, Volume)
 
 _VALUES = 400
-"""Conditions and values that alternatives are brought together to: those of the smallest volumes.
+"""Upper bound for the conditions and values of merged alternatives; smallest volumes first.
 
-Two claims of a pod have to fit in what a pod may select nodes by.
+The terms of two claims of a pod have to fit in what a pod may select nodes by.
 """
 
 
@@ -29,8 +29,8 @@ def suits(claim: Claim, volume: Volume) -> bool:
     if volume.deleting or volume.terms is None:
         return False
     (name, size, modes, labels, mode, attributes) = claim.wanted
-    (their_class, capacity, offers, _, their_mode, theirs) = volume.wanted
-    if capacity < size or mode != their_mode or attributes != theirs:
+    (their_class, capacity, offers, _, their_mode, their_attributes) = volume.wanted
+    if capacity < size or mode != their_mode or attributes != their_attributes:
         return False
     if prebound(claim, volume):
         return True
@@ -39,7 +39,7 @@ def suits(claim: Claim, volume: Volume) -> bool:
         and volume.available
         and their_class == name
         and set(modes) <= set(offers)
-        and all(holds(one, volume.labels) for one in labels)
+        and all(holds(selector, volume.labels) for selector in labels)
     )
 
 
@@ -49,10 +49,10 @@ def prebound(claim: Claim, volume: Volume) -> bool:
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume]) -> list[Volume]:
-    """Return the volumes that a claim may have, the smallest first; one kept for it is the only."""
-    found = [one for one in volumes if suits(claim, one)]
-    kept = [one for one in found if prebound(claim, one)]
-    return sorted(kept or found, key=lambda one: (one.wanted[1], one.name))
+    """Return the volumes that a claim may have, the smallest first, or those kept for it."""
+    suitable = [volume for volume in volumes if suits(claim, volume)]
+    kept = [volume for volume in suitable if prebound(claim, volume)]
+    return sorted(kept or suitable, key=lambda volume: (volume.wanted[1], volume.name))
 
 
 def provisioned_on(
@@ -60,20 +60,22 @@ def provisioned_on(
 ) -> Terms | str:
     """Return the nodes that a new volume may be made for, or why it cannot be made.
 
-    `capacities` is None where nobody tells how much storage there is.
+    `capacities` is None if the driver does not report how much storage there is.
     """
     if not of.provisioner:
         return f"no PersistentVolume of StorageClass {of.name} is available for it"
     if capacities is None:
         return of.topologies
-    there = [
-        one.terms
-        for one in capacities
-        if one.class_name == of.name and one.size >= claim.wanted[1] and one.terms is not None
+    reachable = [
+        capacity.terms
+        for capacity in capacities
+        if capacity.class_name == of.name
+        and capacity.size >= claim.wanted[1]
+        and capacity.terms is not None
     ]
-    if not there:
+    if not reachable:
         return f"no node has capacity for its volume, of StorageClass {of.name}"
-    return all_of(of.topologies, any_of(there))
+    return all_of(of.topologies, any_of(reachable))
 
 
 def any_of(alternatives: Iterable[Terms]) -> Terms:
@@ -93,9 +95,9 @@ def any_of(alternatives: Iterable[Terms]) -> Terms:
                     left -= size
                 continue
             known = values.setdefault(key, {})
-            more = [one for one in dict.fromkeys(term.labels[0].values) if one not in known][:left]
-            known.update(dict.fromkeys(more))
-            left -= len(more)
+            added = [one for one in dict.fromkeys(term.labels[0].values) if one not in known][:left]
+            known.update(dict.fromkeys(added))
+            left -= len(added)
     merged = (NodeTerm((Expression(key, "In", tuple(known)),)) for key, known in values.items())
     return (*merged, *others)
 
@@ -115,7 +117,7 @@ def all_of(terms: Terms, others: Terms) -> Terms | str:
 
 def reaches(terms: Terms | None, node: Node) -> bool:
     """Return whether terms hold on a node."""
-    return terms is not None and (not terms or any(matches(one, node) for one in terms))
+    return terms is not None and (not terms or any(matches(term, node) for term in terms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def shared_out(wants: Iterable[Want]) -> dict[Key, Volume]:
 
 
 def _give(first: Want, has: dict[str, Want], tried: set[str]) -> bool:
-    """Give a claim a volume; who has the one it may have takes another (an augmenting path)."""
+    """Give a claim a volume; the claim that has this volume takes another (an augmenting path)."""
     came: dict[str, tuple[Want, str | None]] = {}
     queue: list[tuple[Want, str | None]] = [(first, None)]
     while queue:
@@ -163,7 +165,7 @@ def _pass_on(
 
 
 def newer(found: Versioned, known: Versioned | None) -> bool:
-    """Return whether an object is not older than what is known of it: what a write answered counts.
+    """Return whether an object is not older than the recorded one, which may come from a write.
 
     Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
     """

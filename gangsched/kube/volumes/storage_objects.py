@@ -303,7 +303,7 @@ def storage_class(raw: bytes) -> StorageClass:
 
 
 def tells_capacity(raw: bytes) -> bool:
-    """Return whether a CSIDriver says how much storage there is where.
+    """Return whether a CSIDriver reports how much storage there is where.
 
     Raises:
         DecodeError: it is not understood.
@@ -360,8 +360,8 @@ def _labels(selector: _Selector) -> tuple[Expression, ...]:
     return (*exact, *more)
 
 
-def _expression(one: Requirement) -> Expression:
-    return Expression(one.key, one.operator, tuple(one.values))
+def _expression(requirement: Requirement) -> Expression:
+    return Expression(requirement.key, requirement.operator, tuple(requirement.values))
 
 
 def _terms(found: _VolumeObject) -> Terms | None:

@@ -16,11 +16,11 @@ class VolumeChooser:
     def __init__(self, view: EngineView, volumes: Volumes) -> None:
         self._view, self._volumes = view, volumes
 
-    def assume(self, one: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
+    def assume(self, binding: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
         """Choose a volume for each claim; return those that exist, and the claims without."""
-        nodes = {uid: self._node(order) for uid, order in one.orders.items()}
-        wants, made = [], []
-        for key, orders in one.pods.items():
+        nodes = {uid: self._node(order) for uid, order in binding.orders.items()}
+        wants, provisioned = [], []
+        for key, orders in binding.pods.items():
             claim = self._volumes.claims[key]
             self._take(claim, orders)
             if self._volumes.bound(claim) or claim.volume:
@@ -28,7 +28,7 @@ class VolumeChooser:
             if not self._volumes.waits_for_consumer(claim):
                 raise FailedError(orders[0], f"PersistentVolumeClaim {key[1]} is not bound")
             if claim.selected:
-                made.append(claim)
+                provisioned.append(claim)
                 continue
             there = [nodes[order.uid] for order in orders]
             offers = [
@@ -40,21 +40,21 @@ class VolumeChooser:
         given = shared_out(wants)
         lacking: dict[PodUid, tuple[o.Prepare, str]] = {}
         for want in wants:
-            claim, order = want.claim, one.pods[want.claim.key][0]
+            claim, order = want.claim, binding.pods[want.claim.key][0]
             if claim.key in given:
                 continue
             why = self._why_not_made(claim, nodes[order.uid])
             if why:
                 lacking[order.uid] = order, f"PersistentVolumeClaim {claim.key[1]}: {why}"
-            made.append(claim)
+            provisioned.append(claim)
         for order, why in lacking.values():
-            together = (uid for uid, other in one.orders.items() if other.node == order.node)
+            together = (uid for uid, other in binding.orders.items() if other.node == order.node)
             raise FailedError(order, why, sum(uid not in lacking for uid in together))
         for key, volume in given.items():
             self._volumes.assumed[volume.name] = key
         for name in {volume.wanted[0] for volume in given.values()}:
             self._volumes.class_changed(name)
-        return given, made
+        return given, provisioned
 
     def _node(self, order: o.Prepare) -> Node:
         cluster = self._view.cluster

@@ -361,7 +361,7 @@ class Worker:
     async def _tell(self, status: Json) -> None:
         """Write the pod's statuses, one after another.
 
-        A call that is broken off may yet be carried out: nothing newer is told before its answer.
+        A cancelled call may still take effect: no newer status is written before its answer.
         """
         await asyncio.shield(asyncio.ensure_future(self._tell_in_turn(status)))
 

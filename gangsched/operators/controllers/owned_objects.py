@@ -137,7 +137,7 @@ class OwnedObjects(Generic[RecordT]):
             self.body = latest(self.body, answer)
 
     def hide(self, ref: Ref, uid: str) -> None:
-        """Count a part as gone, whose deletion the API server has accepted."""
+        """Count a part as gone once the API server has accepted its deletion."""
         if uid not in self.deleted_uids:
             self.parts.pop(ref, None)
             self.hidden_uids.add(uid)

@@ -11,7 +11,7 @@ _LOOP_S = 3600.0
 class PreemptionHistory:
     """Who stopped whom a short time ago: whoever did is not stopped for the other in turn.
 
-    `seen` counts where that happened all the same; the rules forbid it.
+    `mutual_count` counts where that happened all the same; the rules forbid it.
     """
 
     mutual_count: int = 0

@@ -38,11 +38,11 @@ class Stage(StrEnum):
 class MemberState:
     """One place of a gang: the pod that fills it, and how far it is reserved or bound.
 
-    `needs` is what the place takes: while it is reserved, what was reserved. `asks` is what its
-    pod asks for now (None without a pod), `template` what its role says of such pods (None where
-    no role does). `stopped` is the last pod that was told to leave, by us or by anybody.
-    The pod of a `late` place is made only once other members run; `kept` tells that room is
-    reserved for it before.
+    `needs` are the requirements of the place; while it is reserved, those that were reserved.
+    `pod_needs` are those of its pod now (None without a pod), `template` those that its role
+    declares (None without a role). `terminated_pod` is the last pod of the place that was deleted.
+    The pod of a `late` place is created once other members run; `planned_early` says that its node
+    is reserved before.
     """
 
     name: PodName

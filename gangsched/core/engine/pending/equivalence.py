@@ -21,9 +21,9 @@ def _age(waiting: PendingGang) -> _Age:
 
 @dataclass(slots=True)
 class EquivalenceClass:
-    """Waiting gangs of one shape and priority; `told` is what all of them were told last, when.
+    """Pending gangs of one request and priority; `refusal` is the last that all of them got.
 
-    `when` counts plans.
+    `plan_count` is the number of the plan that refused them.
     """
 
     refusal: Refusal | None = None
@@ -53,7 +53,7 @@ class EquivalenceClass:
 
 
 class EquivalenceClasses:
-    """The lines by shape and priority, and who stands where."""
+    """The equivalence classes by request and priority, and the class of each gang."""
 
     def __init__(self) -> None:
         self.classes: dict[tuple[int, int], EquivalenceClass] = {}

@@ -176,7 +176,7 @@ class PendingQueue:
     def record_refusal(self, gang: GangId, refusal: Refusal, now_s: float) -> bool:
         """Keep a refusal; return whether its gang is to be told now: a new reason, or advice.
 
-        The same reason with other numbers is told later (`untold`), and what was said with advice
+        The same reason with other numbers is told later (`take_unreported`), and what was said with advice
         is not taken back by the same without.
         """
         told = self.refusals.last_reported(gang)

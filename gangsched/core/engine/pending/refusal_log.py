@@ -32,7 +32,7 @@ class ReportChange(Enum):
 class RefusalLog(Mapping[GangId, Refusal]):
     """Why each waiting gang waits: by its own refusal, or by that of its line, if later.
 
-    `plans` counts plans, to tell which is later.
+    `plan_count` counts plans, so that the later of two refusals is known.
     """
 
     def __init__(self, lines: EquivalenceClasses) -> None:

@@ -4,7 +4,7 @@ Upstream's operators run training jobs where they are installed; so do ours, who
 group. So an object here stands for a gang once one of its pods names us (`foreign_seen.py`).
 
 Some of these make pods only once others run: the followers of a leader, a launcher that waits for
-its workers. The gang has room for all of them, and starts with those that exist by then.
+its workers. The gang counts all of them, and starts with those that exist by then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -267,7 +267,7 @@ def _without_stage(gang: GangId) -> GangId:
 
 
 def _without_index(gang: GangId) -> GangId:
-    """Return the LeaderWorkerSet of a group, whose gang's id ends with the group's index."""
+    """Return the LeaderWorkerSet of a group; the id of its gang ends with the group's index."""
     return GangId(gang.rpartition("-")[0])
 
 
