@@ -174,10 +174,10 @@ class PendingQueue:
     # -- what they were told ------------------------------------------------------------------
 
     def record_refusal(self, gang: GangId, refusal: Refusal, now_s: float) -> bool:
-        """Keep a refusal; return whether its gang is to be told now: a new reason, or advice.
+        """Record a refusal; return whether it must be reported now: a new reason, or new remedies.
 
-        The same reason with other numbers is told later (`take_unreported`), and what was said with advice
-        is not taken back by the same without.
+        The same reason with other numbers is reported later (`take_unreported`), and a refusal
+        without remedies does not replace the same refusal with remedies.
         """
         told = self.refusals.last_reported(gang)
         if (
