@@ -4,6 +4,7 @@ Each word stands here with how often sources and pages still have it. A change m
 and never raises one: `make words` writes down what is left.
 """
 
+import ast
 import json
 import re
 import sys
@@ -44,6 +45,52 @@ INSTEAD = {
 """What to write in place of a word of the glossary's "never" column."""
 
 
+SHARED = frozenset(
+    [
+        "Assignment",
+        "Bound",
+        "Candidate",
+        "Cluster",
+        "Condition",
+        "Declarations",
+        "Entry",
+        "Faults",
+        "Gang",
+        "Job",
+        "JobOutcome",
+        "LateError",
+        "Namespaces",
+        "Objective",
+        "Options",
+        "Outcome",
+        "Parameter",
+        "Plan",
+        "Pod",
+        "Progress",
+        "Reader",
+        "Release",
+        "Run",
+        "Running",
+        "Runs",
+        "Scene",
+        "Search",
+        "Source",
+        "Spread",
+        "Stage",
+        "State",
+        "Step",
+        "Timing",
+        "TooLargeError",
+        "Topology",
+        "TopologyRequest",
+        "Users",
+        "Worker",
+        "Workload",
+    ]
+)
+"""Names that classes of two modules have; the list only shrinks."""
+
+
 @cache
 def counted() -> Counter[str]:
     """Count the words in sources and pages; names count by their parts."""
@@ -63,6 +110,19 @@ def test_a_word_that_the_glossary_replaces_does_not_come_back(word):
     left = json.loads(LEFT.read_text())[word]
     now = counted()[word]
     assert now <= left, f"{word!r}: {now} times, {left} before; write {INSTEAD[word]}"
+
+
+def test_no_two_classes_have_one_name():
+    modules = Counter(
+        node.name
+        for folder in SOURCES
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    shared = {name for name, count in modules.items() if count > 1}
+    assert shared - SHARED == set(), "one name is one thing: name the other thing"
+    assert SHARED - shared == set(), "take it off the list"
 
 
 if __name__ == "__main__":
