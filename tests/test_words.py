@@ -46,7 +46,7 @@ INSTEAD = {
 
 
 SHARED = frozenset(
-    [
+    {
         "Assignment",
         "Bound",
         "Candidate",
@@ -86,7 +86,7 @@ SHARED = frozenset(
         "Users",
         "Worker",
         "Workload",
-    ]
+    }
 )
 """Names that classes of two modules have; the list only shrinks."""
 

@@ -1,4 +1,4 @@
-"""Facts: what happened in the world, one frozen record for each kind of happening.
+"""Facts: what happened in the cluster, one frozen record for each kind of event.
 
 Facts may come late, twice or out of order; the engine folds each in constant time.
 """
@@ -58,14 +58,14 @@ class QueueGone:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceReservationSeen:
-    """Room was booked in advance, or a booking changed."""
+    """An advance reservation was declared or changed."""
 
     booking: AdvanceReservation
 
 
 @dataclass(frozen=True, slots=True)
 class AdvanceReservationGone:
-    """A booking was deleted."""
+    """An advance reservation was deleted."""
 
     name: str
 

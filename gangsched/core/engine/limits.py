@@ -7,13 +7,13 @@ from dataclasses import dataclass
 class Limits:
     """Bounds of the engine, in seconds.
 
-    `barrier_s` bounds the time from reservation to the barrier when the gang sets none;
-    `backoff_s` doubles with each break up to `backoff_max_s`; `avoid_s` is how long a gang stays
-    away from a node that refused one of its members, while others have room; `repartition_s` bounds
-    the wait for GPUs to be cut anew, and `advice_s` is how long advice is believed. Refused gangs
-    are planned again after `replan_s` even if no room came: time alone may let them stop others.
-    Every `patrol_s` it is looked for gangs that have not heard why they wait now. A gang that does
-    not become ready is given up after `ready_tries`.
+    `barrier_s` bounds the time from reservation to the barrier, unless the gang sets its own;
+    `backoff_s` doubles with each teardown up to `backoff_max_s`. `avoid_s` is how long a gang
+    excludes a node that refused one of its pods, while other nodes have capacity. `repartition_s`
+    bounds the wait for GPUs to be repartitioned, and `advice_s` is how long remedies are valid.
+    Refused gangs are planned again after `replan_s` even if no capacity came free: time alone may
+    let them preempt others. Every `patrol_s`, gangs whose refusal changed are reported. A gang that
+    does not become ready fails after `ready_tries`.
     """
 
     barrier_s: float = 60.0

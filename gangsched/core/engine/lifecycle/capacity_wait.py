@@ -1,7 +1,7 @@
-"""Reserved gangs whose room does not exist yet: GPUs being cut anew, other gangs leaving.
+"""Reserved gangs that wait for capacity: GPUs are being repartitioned, or other gangs terminate.
 
-Their members are charged at once, beyond what their nodes have at present, so that nobody else
-gets the room when it comes. Nothing of them is created or bound before it has come.
+Their members are charged at once, beyond what their nodes have at present, so that no other gang
+gets the capacity when it comes free. Before that, none of their pods is created or bound.
 """
 
 from gangsched.core import orders as o
@@ -14,10 +14,10 @@ from gangsched.core.model.pods import PodRequirements
 
 
 class CapacityWait:
-    """Keeps what reserved gangs wait for; the engine asks it after each fact that frees room.
+    """Records what reserved gangs wait for; the engine asks after each fact that frees capacity.
 
-    A gang waits for its nodes, and until its queues hold no more than they may, gangs that are
-    terminating included.
+    A gang waits for its nodes, and until its queues are within their limits, terminating gangs
+    included.
     """
 
     def __init__(self, allocations: Allocations) -> None:
@@ -26,10 +26,10 @@ class CapacityWait:
         """Gangs that are held back."""
 
     def hold(self, gang: GangState, cuts: tuple[Repartition, ...]) -> list[o.Order]:
-        """Hold a gang back until its nodes have what it is charged; order the cuts it needs.
+        """Hold a gang back until its nodes have what it is charged; order the repartitions.
 
-        The GPUs to be cut stay charged until their node shows the new layout: in between they
-        belong to nobody.
+        These GPUs stay charged until their node shows the new layout: in between no gang may use
+        them.
         """
         self._gangs[gang.id] = gang
         gang.reservation.waits_for_capacity = True
@@ -43,7 +43,7 @@ class CapacityWait:
         return orders
 
     def node_seen(self, node: Node) -> list[GangState]:
-        """Take note of a node's layout; return the gangs it failed."""
+        """Record the MIG layout of a node; return the gangs whose repartition failed there."""
         failed = []
         for gang in self._gangs.values():
             cut = gang.reservation.awaited_repartitions.get(node.name)
@@ -54,7 +54,7 @@ class CapacityWait:
         return failed
 
     def ready(self) -> list[GangState]:
-        """Return the gangs whose room has come, and hold them back no longer."""
+        """Return the gangs that have their capacity now, and stop holding them back."""
         found = [
             gang
             for gang in self._gangs.values()
@@ -67,14 +67,14 @@ class CapacityWait:
         return found
 
     def drop(self, gang: GangState) -> None:
-        """Hold a gang back no longer, whatever it waited for."""
+        """Stop holding a gang back, whatever it waited for."""
         for node in list(gang.reservation.awaited_repartitions):
             self._repartition_done(gang, node)
         gang.reservation.waits_for_capacity = False
         self._gangs.pop(gang.id, None)
 
     def is_anything_held(self) -> bool:
-        """Tell whether any gang is held back."""
+        """Return whether any gang is held back."""
         return bool(self._gangs)
 
     def _repartition_done(self, gang: GangState, node: NodeName) -> None:

@@ -1,7 +1,7 @@
-"""Lines of gangs that ask for the same: refused together, told together, planned by their first.
+"""Equivalence classes of pending gangs: planned by their first gang, refused together.
 
-Ten thousand waiting jobs are a few hundred different requests. What a cycle costs goes by the
-requests, not by the jobs.
+Ten thousand pending jobs are a few hundred different requests. The cost of a cycle depends on the
+number of requests, not of jobs. (Borg: Verma et al., EuroSys'15, section 3.4.)
 """
 
 from bisect import bisect_left, insort
@@ -35,17 +35,17 @@ class EquivalenceClass:
         return len(self._gangs)
 
     def add(self, waiting: PendingGang) -> None:
-        """Take a gang in, by its age."""
+        """Add a gang, in the order of age."""
         insort(self._gangs, waiting, key=_age)
         self._view = None
 
     def remove(self, waiting: PendingGang) -> None:
-        """Let a gang go that is in the line."""
+        """Remove a gang of this class."""
         del self._gangs[bisect_left(self._gangs, _age(waiting), key=_age)]
         self._view = None
 
     def view(self) -> EquivalenceClassView:
-        """Return the line as planners see it."""
+        """Return the class as planners see it."""
         if self._view is None:
             shortest_s = min((runtime_s(one) for one in self._gangs), default=0.0)
             self._view = EquivalenceClassView(tuple(self._gangs), shortest_s)
@@ -66,7 +66,7 @@ class EquivalenceClasses:
         return len(self._members)
 
     def add(self, waiting: PendingGang) -> bool:
-        """Put a gang in line, in place of what it asked for before; tell if it was not there."""
+        """Add a gang in place of its earlier request; return whether anything changed."""
         known = self._members.get(waiting.gang.id)
         if known is waiting:
             return False
@@ -77,7 +77,7 @@ class EquivalenceClasses:
         return True
 
     def remove(self, gang: GangId) -> None:
-        """Take a gang out of its line, if it is in one."""
+        """Remove a gang from its class, if it has one."""
         waiting = self._members.pop(gang, None)
         if waiting is None:
             return

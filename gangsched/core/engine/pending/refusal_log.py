@@ -10,19 +10,19 @@ from gangsched.core.model.refusal import Reason, Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    when: int
+class _Recorded:
+    plan_count: int
     refusal: Refusal
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     at_s: float
     refusal: Refusal
 
 
 class ReportChange(Enum):
-    """What a gang has not heard yet."""
+    """What changed since the last report on a gang."""
 
     NONE = 0
     DETAILS = 1
@@ -30,7 +30,7 @@ class ReportChange(Enum):
 
 
 class RefusalLog(Mapping[GangId, Refusal]):
-    """Why each waiting gang waits: by its own refusal, or by that of its line, if later.
+    """Why each pending gang waits: its own refusal, or that of its equivalence class, if later.
 
     `plan_count` counts plans, so that the later of two refusals is known.
     """
@@ -38,8 +38,8 @@ class RefusalLog(Mapping[GangId, Refusal]):
     def __init__(self, lines: EquivalenceClasses) -> None:
         self.plan_count = 0
         self._lines = lines
-        self._said: dict[GangId, _Said] = {}
-        self._told: dict[GangId, _Told] = {}
+        self._recorded: dict[GangId, _Recorded] = {}
+        self._reported: dict[GangId, _Reported] = {}
 
     def __getitem__(self, gang: GangId) -> Refusal:
         found = self._latest(gang)
@@ -48,28 +48,28 @@ class RefusalLog(Mapping[GangId, Refusal]):
         return found if found.gang == gang else replace(found, gang=gang)
 
     def _latest(self, gang: GangId) -> Refusal | None:
-        own, lines = self._said.get(gang), self._lines.refusal_of(gang)
+        own, lines = self._recorded.get(gang), self._lines.refusal_of(gang)
         if own is None:
             return lines[1] if lines is not None else None
-        if lines is None or lines[0] <= own.when:
+        if lines is None or lines[0] <= own.plan_count:
             return own.refusal
-        same = lines[1].message == own.refusal.message  # then there may be advice with it
+        same = lines[1].message == own.refusal.message  # its own may have remedies
         return own.refusal if same else lines[1]
 
     def __iter__(self) -> Iterator[GangId]:
-        yield from self._said
+        yield from self._recorded
         for gang in self._lines.members():
-            if gang not in self._said and self._latest(gang) is not None:
+            if gang not in self._recorded and self._latest(gang) is not None:
                 yield gang
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def __bool__(self) -> bool:
-        return bool(self._said) or next(iter(self), None) is not None
+        return bool(self._recorded) or next(iter(self), None) is not None
 
     def reasons(self) -> dict[Reason, int]:
-        """Return how many are refused for which reason."""
+        """Return the number of refused gangs by reason."""
         found: dict[Reason, int] = {}
         for gang in self.gangs():
             refusal = self._latest(gang)
@@ -78,40 +78,40 @@ class RefusalLog(Mapping[GangId, Refusal]):
         return found
 
     def gangs(self) -> list[GangId]:
-        """Return all who may have been told something."""
-        return [*self._said, *(g for g in self._lines.members() if g not in self._said)]
+        """Return the gangs that may have a refusal."""
+        return [*self._recorded, *(g for g in self._lines.members() if g not in self._recorded)]
 
     def record(self, gang: GangId, refusal: Refusal) -> None:
-        """Keep what a gang is refused for."""
-        self._said[gang] = _Said(self.plan_count, refusal)
+        """Record the refusal of a gang."""
+        self._recorded[gang] = _Recorded(self.plan_count, refusal)
 
     def clear(self, gang: GangId) -> None:
-        """Take note that a gang is refused no more."""
-        self._said.pop(gang, None)
-        self._told.pop(gang, None)
+        """Record that a gang is no longer refused."""
+        self._recorded.pop(gang, None)
+        self._reported.pop(gang, None)
 
     def mark_reported(self, gang: GangId, now_s: float) -> None:
-        """Take note that a gang is told why it waits."""
-        self._told[gang] = _Told(now_s, self[gang])
+        """Record that the refusal of a gang was reported."""
+        self._reported[gang] = _Reported(now_s, self[gang])
 
     def last_reported(self, gang: GangId) -> Refusal | None:
-        """Return what a gang was told last."""
-        known = self._told.get(gang)
+        """Return the refusal of a gang that was reported last."""
+        known = self._reported.get(gang)
         return known.refusal if known is not None else None
 
     def last_reported_s(self, gang: GangId) -> float:
-        """Return when a gang was told something last."""
-        known = self._told.get(gang)
+        """Return when a refusal of a gang was reported last."""
+        known = self._reported.get(gang)
         return known.at_s if known is not None else float("-inf")
 
     def report_change(self, gang: GangId) -> ReportChange:
-        """Tell what a gang has not heard yet."""
-        told, now = self._told.get(gang), self._latest(gang)
+        """Return what changed since the last report on a gang."""
+        last, now = self._reported.get(gang), self._latest(gang)
         if now is None:
             return ReportChange.NONE
-        if told is None or now.reason is not told.refusal.reason:
+        if last is None or now.reason is not last.refusal.reason:
             return ReportChange.REASON
-        return ReportChange.NONE if _same(now, told.refusal) else ReportChange.DETAILS
+        return ReportChange.NONE if _same(now, last.refusal) else ReportChange.DETAILS
 
 
 def _same(one: Refusal, other: Refusal) -> bool:

@@ -1,4 +1,4 @@
-"""When time alone changes something for a gang: asked for often, changed seldom."""
+"""The next deadline of each gang: read often, changed seldom."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -9,10 +9,10 @@ DueOf = Callable[[GangId], float | None]
 
 
 class Timers:
-    """The moments gangs wait for; `due_of` tells a gang's next, None if there is none.
+    """The deadlines of gangs; `due_of` returns the next deadline of a gang, or None.
 
-    A gang is `watch`ed whenever it may be due earlier than before. That it is due later, or never,
-    is found out when its old moment comes.
+    `watch` a gang whenever its deadline may be earlier than before. A deadline that became later,
+    or was dropped, is noticed when the old one comes.
     """
 
     def __init__(self, due_of: DueOf) -> None:
@@ -21,18 +21,18 @@ class Timers:
         self._known: dict[GangId, float] = {}
 
     def watch(self, gang: GangId) -> None:
-        """Take note that a gang's next moment may have changed."""
+        """Record that the next deadline of a gang may have changed."""
         due_s = self._due_of(gang)
         if due_s is not None and due_s < self._known.get(gang, float("inf")):
             self._known[gang] = due_s
             heappush(self._heap, (due_s, gang))
 
     def forget(self, gang: GangId) -> None:
-        """Wait for nothing of a gang any more."""
+        """Drop the deadlines of a gang."""
         self._known.pop(gang, None)
 
     def next_s(self) -> float | None:
-        """Return the first moment, None if nobody waits for any."""
+        """Return the first deadline, None if no gang has one."""
         while self._heap:
             at_s, gang = self._heap[0]
             known = self._known.get(gang) == at_s
@@ -45,7 +45,7 @@ class Timers:
         return None
 
     def due(self, now_s: float) -> list[GangId]:
-        """Return the gangs whose moment has come; they are to be watched again."""
+        """Return the gangs whose deadline has come; they have to be watched again."""
         found: list[GangId] = []
         while (at_s := self.next_s()) is not None and at_s <= now_s:
             _, gang = heappop(self._heap)
