@@ -124,16 +124,16 @@ class GangGone:
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """A pod exists. `gang` is None when it is not ours and only takes room on its node.
+    """A pod exists. `gang` is None if another scheduler runs it and it only uses its node.
 
-    `rank` is its place in its role where a label says so, `constraints` what its annotations ask
-    of its gang, and `devices` the GPUs it shares as they were chosen for it. `minimum` is how many
-    members started together when it was bound, or 0 where that is not known. `invalid` says what
-    is wrong with what it asks for: it takes room like any pod, but its gang is not planned.
-    `ready` is its own word that it does its work. `gated` tells whether our scheduling gate is on
-    it, and `held_by` names somebody else's, who has to take it off before the pod may be placed.
-    `ended` is true once its containers have ended for good (phase Succeeded or Failed); with
-    `failed` its work was not done. Others are not stopped for one that does not `preempt`.
+    `rank` is its index in its role if a label says so, `constraints` what its annotations request
+    for its gang, and `devices` the GPUs that it shares. `minimum` is how many members started
+    together when it was bound, 0 if unknown. `invalid` says what is wrong with its request: the pod
+    uses its node like any other, but its gang is not planned. `ready` is its condition Ready.
+    `gated` says whether it has our scheduling gate, and `held_by` names another gate that has to be
+    removed before the pod may be placed. `ended` is true once its containers have ended for good
+    (phase Succeeded or Failed); with `failed` its work was not done. No gang is preempted for a pod
+    that does not `preempt`.
     """
 
     uid: PodUid
@@ -168,7 +168,7 @@ class PodGone:
 
 @dataclass(frozen=True, slots=True)
 class AssignmentsRestored:
-    """A reservation that an earlier process wrote down (restart)."""
+    """The assignments of a gang that an earlier process wrote to its status (restart)."""
 
     gang: GangId
     assignments: tuple[tuple[PodName, NodeName], ...]
@@ -176,15 +176,15 @@ class AssignmentsRestored:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRestored:
-    """What an earlier process knew of a gang and no object tells (restart).
+    """What an earlier process knew of a gang and no other object stores (restart).
 
-    Moments are seconds on the clock of facts. `since_s` is when the gang was asked for: one that
-    was created anew under its name has no past. `declared` is a checksum of its declaration: who
-    was `given_up` is tried again once that changes. It was to start at `promised_s` on the nodes of
-    `promised`, was not to be planned before `not_before_s`, and was to `avoid` nodes until a
-    moment each. Its quota `admitted` so much at once since it began, and the pods of `vacated`
-    places ran and are gone. `places` are reserved for it, beside those that its group's status
-    tells; it was `held_back` while others that had them were leaving.
+    Times are seconds on the clock of facts. `since_s` is when the gang was created: a new gang of
+    the same name has no history. `declared` is a checksum of its declaration: a gang that had
+    `given_up` is tried again once that changes. `promised_s` and `promised` are the start and the
+    nodes of its backfill reservation. It was in back-off until `not_before_s`, and excluded the
+    nodes of `avoid`, each until a time. `admitted` is the quota that it had at once since it
+    started; the pods of `vacated` places ran and are gone. `places` are assigned to it, beside the
+    assignments in its status; it was `held_back` while the gangs there terminated.
     """
 
     gang: GangId
@@ -209,7 +209,7 @@ class HistoryRestored:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRestored:
-    """An earlier process stopped one gang for another (restart)."""
+    """An earlier process preempted one gang for another (restart)."""
 
     victim: GangId
     by: GangId
@@ -226,9 +226,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class PrepareFailed:
-    """Phase one: the pod cannot go to the node; `reason` is the judge's own sentence.
+    """Phase one: the pod cannot go to the node; `reason` is the sentence of the checker.
 
-    `fits` is how many of its gang the node could take, where the judge knows that.
+    `fits` is how many pods of its gang the node could take, if the checker knows that.
     """
 
     uid: PodUid
@@ -239,7 +239,7 @@ class PrepareFailed:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Phase two: the API accepted the binding (the watch will say the same)."""
+    """Phase two: the API server accepted the binding; the watch confirms it later."""
 
     uid: PodUid
     node: NodeName
@@ -258,8 +258,8 @@ class BindFailed:
 class PlanFailed:
     """No plan could be made because of this gang: a policy broke its contract for it, or is slow.
 
-    It is tried again after a while that doubles; with `until_s` not before that moment, unless the
-    gang changes.
+    It is planned again after a back-off that doubles; with `until_s` not before that time, unless
+    the gang changes.
     """
 
     gang: GangId

@@ -12,7 +12,7 @@ Assignments = tuple[tuple[PodName, NodeName], ...]
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Write the gang's reservation down, so that it survives a restart and its pods can come."""
+    """Write the assignments of a gang to its status, so that they survive a restart."""
 
     gang: GangId
     assignments: Assignments
@@ -20,14 +20,14 @@ class Reserve:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Take the written reservation back."""
+    """Remove the assignments of a gang from its status."""
 
     gang: GangId
 
 
 @dataclass(frozen=True, slots=True)
 class RepartitionGpus:
-    """Have idle GPUs of a node cut anew; `layouts` says how each of its GPUs shall be.
+    """Repartition idle GPUs of a node; `layouts` has the layout of each of its GPUs.
 
     Answered by NodeSeen with these layouts, or with `mig_failed`.
     """
@@ -39,7 +39,7 @@ class RepartitionGpus:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Bring the pod to the barrier: ungate it, let every other judge check it.
+    """Bring the pod to the barrier: remove its gate, and let every other check run.
 
     Answered by Prepared or PrepareFailed.
     """
@@ -55,8 +55,8 @@ class Prepare:
 class Bind:
     """Bind the pod. Answered by Bound or BindFailed, and only by a definite answer.
 
-    `devices` are the GPUs it shares, and `minimum` how many members start together: both are to
-    be written on the pod, for whoever schedules after this process.
+    `devices` are the GPUs it shares, and `minimum` how many members start together: the driver
+    writes both on the pod, for the scheduler process after this one.
     """
 
     gang: GangId
@@ -69,7 +69,7 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class RejectPod:
-    """Send the pod back from the barrier, with the reason. No answer is awaited."""
+    """Reject the pod at the barrier, with the reason. No fact answers this."""
 
     gang: GangId
     uid: PodUid
@@ -79,7 +79,7 @@ class RejectPod:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Delete the pod, because its gang is broken or stopped for another. Answered by PodGone."""
+    """Delete the pod: its gang is torn down or preempted. Answered by PodGone."""
 
     gang: GangId
     uid: PodUid
@@ -104,7 +104,7 @@ class Preempt:
 
 
 class DrainReason(StrEnum):
-    """What an administrator declared that has a gang leave."""
+    """What an administrator declared that evicts a gang."""
 
     QUEUE = "QueueDrained"
     RESERVATION = "Reservation"
@@ -112,9 +112,9 @@ class DrainReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Record that a gang leaves for an administrator; the evictions follow.
+    """Record that a gang is evicted for an administrator; the evictions follow.
 
-    `of` names the queue that is drained, or the reservation that its nodes are kept for.
+    `of` names the queue that is drained, or the advance reservation of its nodes.
     """
 
     gang: GangId
