@@ -2,9 +2,12 @@
 
 import fcntl
 import json
+import os
 import random
 import socket
 import ssl
+import stat
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -23,14 +26,14 @@ def free_ports(count: int) -> list[int]:
 
     The kernel gives its ephemeral ports to every connection and to every listener on port 0, so
     one of them may be taken between the question and the program's start. These ports lie below
-    that range, and a file of this user keeps which were given within the last 15 minutes.
+    that range, and a file of this user keeps which were given within the last 15 minutes, for
+    all state folders together.
 
     Raises:
         OSError: the machine has fewer free ports than asked for.
 
     """
-    path = Path(platformdirs.user_state_dir("gangsched", ensure_exists=True)) / "ports.json"
-    with path.open("a+") as file:
+    with _record().open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
         now_s = time.time()
@@ -51,6 +54,24 @@ def free_ports(count: int) -> list[int]:
         file.truncate()
         json.dump(given | dict.fromkeys(map(str, free), now_s), file)
     return free
+
+
+def _record() -> Path:
+    """Return the file of given ports: one for this user, whatever the state folder.
+
+    The folder of temporary files is open to all users. If another user made what has our name
+    there, the state folder takes its place.
+    """
+    folder = Path(tempfile.gettempdir()) / f"gangsched-{os.getuid()}"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+        ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
+    except OSError:
+        ours = False
+    if not ours:
+        folder = Path(platformdirs.user_state_dir("gangsched", ensure_exists=True))
+    return folder / "ports.json"
 
 
 def _read(text: str) -> dict[str, float]:

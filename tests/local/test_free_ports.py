@@ -1,7 +1,9 @@
 """Ports for programs that listen later: no other program takes one in between."""
 
 import multiprocessing
+import os
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,9 @@ from gangsched.local import network
 
 @pytest.fixture(autouse=True)
 def _own_state(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
 
 
 def test_processes_that_ask_at_once_get_different_ports() -> None:
@@ -56,7 +60,31 @@ def test_a_port_with_a_listener_is_not_returned(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize("text", ["", "{", "[1]", '{"15000": "soon"}'])
 def test_a_truncated_record_of_ports_counts_as_empty(text: str, tmp_path: Path) -> None:
-    record = tmp_path / "gangsched" / "ports.json"
+    record = tmp_path / f"gangsched-{os.getuid()}" / "ports.json"
     record.parent.mkdir()
     record.write_text(text)
     assert len(network.free_ports(2)) == 2
+
+
+def test_another_state_folder_does_not_give_the_same_ports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(network, "_first_ephemeral", lambda: network._LOWEST + 20)
+    monkeypatch.setattr(network, "_is_free", lambda _: True)
+    first = network.free_ports(10)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    assert not set(first) & set(network.free_ports(10))
+
+
+@pytest.mark.parametrize("made", ["a file", "a link"])
+def test_a_folder_of_another_user_is_not_used(made: str, tmp_path: Path) -> None:
+    ours = tmp_path / f"gangsched-{os.getuid()}"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    if made == "a file":
+        ours.write_text("")
+    else:
+        ours.symlink_to(elsewhere)
+    network.free_ports(1)
+    assert not list(elsewhere.iterdir())
+    assert (tmp_path / "state" / "gangsched" / "ports.json").exists()
