@@ -70,7 +70,7 @@ def _print_lines(console: Console, lines: Iterable[tuple[str, str]]) -> None:
 
 
 _NEVER = frozenset({"LargerThanQuota", "LargerThanCluster", "NoNodeQualifies", "Misconfigured"})
-"""Reasons that stay until somebody changes the gang, the queue or the cluster."""
+"""Reasons that stay until the gang, the queue or the cluster is changed."""
 
 
 def _start_lines(start: Data | None, reason: str) -> list[tuple[str, str]]:

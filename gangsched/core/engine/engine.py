@@ -170,13 +170,13 @@ class Engine:
             parts.feedback.learn(plan)
             parts.pending.refusals.plan_count += 1
             parts.pending.planned(plan.number)
-        for alike, refusal in plan.lines:
-            parts.pending.record_class_refusal(alike, refusal)
+        for key, refusal in plan.lines:
+            parts.pending.record_class_refusal(key, refusal)
         for waiting, refusal in plan.refusals:
             gang = self.parts.table.gangs.get(waiting.gang.id)
             if gang is None or gang.version != waiting.version:
                 continue
-            if plan.advice:  # it may be in line again meanwhile, and must stay there
+            if plan.advice:  # the gang may be in its class again, and has to stay there
                 if parts.pending.is_current(gang.id, refusal):
                     parts.refusals.refuse(gang, refusal, now_s)
             else:
@@ -217,7 +217,7 @@ class Engine:
     def take_advice_requests(
         self, limit: int, now_s: float
     ) -> tuple[tuple[PendingGang, Refusal], ...]:
-        """Return refused gangs to think about, at most `limit`; they count as advised now."""
+        """Return refused gangs that need advice, at most `limit`; they count as advised now."""
         due = self.parts.pending.take_advice_requests(limit, now_s, self.limits.advice_s)
         return tuple((self.parts.views.view(gang), refusal) for gang, refusal in due)
 

@@ -1,4 +1,7 @@
-"""What drivers and commands may ask of an engine; no answer changes anything."""
+"""What drivers and commands may ask of an engine.
+
+No answer changes anything, but for `snapshot_all`, which sets aside what cannot be shown.
+"""
 
 from collections.abc import Mapping
 

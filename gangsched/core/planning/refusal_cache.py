@@ -34,13 +34,13 @@ class RefusalCache:
                 plain,
             )
 
-    def applies_to_all(self, alike: EquivalenceClassView) -> bool:
+    def applies_to_all(self, gangs: EquivalenceClassView) -> bool:
         """Return whether the refusal of the oldest holds for all of a class."""
-        first = alike.gangs[0]
+        first = gangs.gangs[0]
         mark_s, since_s, for_room, _ = self._by_class[first.equivalence_key]
         if since_s > first.queued_since_s or (for_room and self._context.may_reserve(first)):
             return False
-        return mark_s == ALWAYS or self._context.last_boundary_before_s(alike.shortest_s) >= mark_s
+        return mark_s == ALWAYS or self._context.last_boundary_before_s(gangs.shortest_s) >= mark_s
 
     def lookup(self, waiting: PendingGang) -> Refusal | None:
         """Return the refusal of a gang of the class that is no younger and runs no longer."""

@@ -1,4 +1,4 @@
-"""What a gang has been through that no object of the cluster tells: the next process is told."""
+"""The history of a gang that no object of the cluster stores, for the next process."""
 
 from collections.abc import Mapping
 from dataclasses import replace

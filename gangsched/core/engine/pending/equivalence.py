@@ -81,51 +81,51 @@ class EquivalenceClasses:
         waiting = self._members.pop(gang, None)
         if waiting is None:
             return
-        line = self.classes[waiting.equivalence_key]
-        line.remove(waiting)
-        if not line:
+        gangs = self.classes[waiting.equivalence_key]
+        gangs.remove(waiting)
+        if not gangs:
             del self.classes[waiting.equivalence_key]
 
     def clear(self) -> list[GangId]:
-        """Take everybody out; return who it was."""
+        """Remove all gangs; return them."""
         gangs = list(self._members)
         self.classes.clear()
         self._members.clear()
         return gangs
 
     def members(self) -> list[GangId]:
-        """Return everybody in a line."""
+        """Return the gangs of all classes."""
         return list(self._members)
 
     def views(
-        self, kinds: Iterable[tuple[int, int]] | None = None
+        self, keys: Iterable[tuple[int, int]] | None = None
     ) -> tuple[EquivalenceClassView, ...]:
-        """Return lines as planners see them: those of some kinds, or all."""
-        if kinds is None:
-            return tuple(line.view() for line in self.classes.values())
-        return tuple(self.classes[kind].view() for kind in kinds if kind in self.classes)
+        """Return classes as planners see them: those of some keys, or all."""
+        if keys is None:
+            return tuple(gangs.view() for gangs in self.classes.values())
+        return tuple(self.classes[key].view() for key in keys if key in self.classes)
 
-    def queue(self, kind: tuple[int, int]) -> str:
-        """Return the queue of a line, "" where there is no such line."""
-        line = self.classes.get(kind)
-        return line.view().gangs[0].gang.queue if line else ""
+    def queue(self, key: tuple[int, int]) -> str:
+        """Return the queue of a class, "" if there is no such class."""
+        gangs = self.classes.get(key)
+        return gangs.view().gangs[0].gang.queue if gangs else ""
 
-    def record_refusal(self, alike: tuple[int, int], refusal: Refusal, when: int) -> None:
-        """Take note of what all gangs of a line were told."""
-        line = self.classes.get(alike)
-        if line is not None:
-            line.refusal, line.plan_count = refusal, when
+    def record_refusal(self, key: tuple[int, int], refusal: Refusal, plan_count: int) -> None:
+        """Record the refusal of all gangs of a class."""
+        gangs = self.classes.get(key)
+        if gangs is not None:
+            gangs.refusal, gangs.plan_count = refusal, plan_count
 
     def has_refusal(self, gang: GangId, refusal: Refusal) -> bool:
-        """Tell whether this very refusal is what a gang's line was told."""
+        """Return whether a gang's class has this very refusal."""
         waiting = self._members.get(gang)
-        line = self.classes[waiting.equivalence_key] if waiting is not None else None
-        return line is not None and line.refusal is refusal
+        gangs = self.classes[waiting.equivalence_key] if waiting is not None else None
+        return gangs is not None and gangs.refusal is refusal
 
     def refusal_of(self, gang: GangId) -> tuple[int, Refusal] | None:
-        """Return what a gang was told with its line, word by word, and when."""
+        """Return the refusal of a gang's class, and the number of its plan."""
         waiting = self._members.get(gang)
-        line = self.classes[waiting.equivalence_key] if waiting is not None else None
-        if line is None or line.refusal is None:
+        gangs = self.classes[waiting.equivalence_key] if waiting is not None else None
+        if gangs is None or gangs.refusal is None:
             return None
-        return line.plan_count, line.refusal
+        return gangs.plan_count, gangs.refusal

@@ -35,9 +35,9 @@ class RefusalLog(Mapping[GangId, Refusal]):
     `plan_count` counts plans, so that the later of two refusals is known.
     """
 
-    def __init__(self, lines: EquivalenceClasses) -> None:
+    def __init__(self, classes: EquivalenceClasses) -> None:
         self.plan_count = 0
-        self._lines = lines
+        self._classes = classes
         self._recorded: dict[GangId, _Recorded] = {}
         self._reported: dict[GangId, _Reported] = {}
 
@@ -48,17 +48,17 @@ class RefusalLog(Mapping[GangId, Refusal]):
         return found if found.gang == gang else replace(found, gang=gang)
 
     def _latest(self, gang: GangId) -> Refusal | None:
-        own, lines = self._recorded.get(gang), self._lines.refusal_of(gang)
+        own, of_class = self._recorded.get(gang), self._classes.refusal_of(gang)
         if own is None:
-            return lines[1] if lines is not None else None
-        if lines is None or lines[0] <= own.plan_count:
+            return of_class[1] if of_class is not None else None
+        if of_class is None or of_class[0] <= own.plan_count:
             return own.refusal
-        same = lines[1].message == own.refusal.message  # its own may have remedies
-        return own.refusal if same else lines[1]
+        same = of_class[1].message == own.refusal.message  # its own may have remedies
+        return own.refusal if same else of_class[1]
 
     def __iter__(self) -> Iterator[GangId]:
         yield from self._recorded
-        for gang in self._lines.members():
+        for gang in self._classes.members():
             if gang not in self._recorded and self._latest(gang) is not None:
                 yield gang
 
@@ -79,7 +79,7 @@ class RefusalLog(Mapping[GangId, Refusal]):
 
     def gangs(self) -> list[GangId]:
         """Return the gangs that may have a refusal."""
-        return [*self._recorded, *(g for g in self._lines.members() if g not in self._recorded)]
+        return [*self._recorded, *(g for g in self._classes.members() if g not in self._recorded)]
 
     def record(self, gang: GangId, refusal: Refusal) -> None:
         """Record the refusal of a gang."""
@@ -111,8 +111,9 @@ class RefusalLog(Mapping[GangId, Refusal]):
             return ReportChange.NONE
         if last is None or now.reason is not last.refusal.reason:
             return ReportChange.REASON
-        return ReportChange.NONE if _same(now, last.refusal) else ReportChange.DETAILS
+        return ReportChange.NONE if same_refusal(now, last.refusal) else ReportChange.DETAILS
 
 
-def _same(one: Refusal, other: Refusal) -> bool:
+def same_refusal(one: Refusal, other: Refusal) -> bool:
+    """Return whether two refusals say the same, whatever their remedies."""
     return one.message == other.message and one.starts_s == other.starts_s
