@@ -18,6 +18,8 @@ from effort import PROFILE
 from waiting import FACTOR, patience_s
 
 settings.load_profile(PROFILE)
+# Some users have Python keep no bytecode. Every worker would then compile all tests in every run.
+sys.dont_write_bytecode = False
 
 _SHARED = re.compile(r"\[(direct|extender|laptop)\b")
 """In the names of tests: which of the shared planes they need."""
