@@ -21,7 +21,7 @@ from gangsched.kube.client.watch import Watch
 from gangsched.local import components
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 
 class _Meta(msgspec.Struct):
@@ -173,7 +173,7 @@ def start(plane: Plane, path: Path) -> list[str]:
     if not path.binding:
         return []
     extender, metrics, port = free_ports(3)
-    options = Options(binding=path.binding, operators=False)  # type: ignore[arg-type]
+    options = PlaneOptions(binding=path.binding, operators=False)  # type: ignore[arg-type]
     plane._gangsched("gangsched", options, extender, metrics)
     while not answers(f"http://127.0.0.1:{metrics}/readyz"):
         time.sleep(0.1)
@@ -220,7 +220,7 @@ def run_all(
         ("kube-apiserver", f"{gates} --runtime-config={NATIVE}=true"),
         ("kube-controller-manager", gates),  # it releases upstream's PodGroups when deleted
     )
-    options = Options(binding="off", flags=flags)
+    options = PlaneOptions(binding="off", flags=flags)
     plane.up(NodeFile(nodes=(group,)), options, lambda line: print(f"  {line}", flush=True))
     figures: dict[str, float] = {}
     try:

@@ -14,7 +14,7 @@ from scale import process
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 ROUNDS = 20
 LOAD = Load("500x4", 500, 4, 1)
@@ -62,4 +62,4 @@ async def measure(plane: Plane) -> dict[str, float]:
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
     group = NodeGroup(name="n", count=300, gpus=8, cpu="96", pods=256, taints=())
-    return on_plane("bench-churn", group, Options(binding="direct"), measure)
+    return on_plane("bench-churn", group, PlaneOptions(binding="direct"), measure)

@@ -14,7 +14,7 @@ from scale import gang, process
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
 from gangsched.local.nodes import NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 GROUPS, GANGS, WORKERS = 100_000, 30, 24
 _FLOOD = "/apis/gangsched.io/v1beta1/namespaces/flood/podgroups"
@@ -86,4 +86,4 @@ async def measure(plane: Plane) -> dict[str, float]:
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
     group = NodeGroup(name="n", count=100, gpus=8, cpu="96", pods=256, taints=())
-    return on_plane("bench-flood", group, Options(binding="direct"), measure)
+    return on_plane("bench-flood", group, PlaneOptions(binding="direct"), measure)

@@ -18,11 +18,11 @@ from scale import gang, process
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 from simulator.chaos.observer import IndependentObserver
 from simulator.hostile.intruder import TENANT, Intruder, divide
 from simulator.hostile.objects import NAMESPACE, OFTEN
-from simulator.hostile.worker import Worker
+from simulator.hostile.worker import HistoryWorker
 
 GANGS, PAUSE_S = 100, 0.2
 NODES, GPUS = 100, 8
@@ -129,7 +129,7 @@ def history(seed: int) -> dict[str, object]:
 def live(seeds: range, most: int) -> tuple[int, int, int, int]:
     """Run histories; return objects, violations, ended processes and the most cycles."""
     objects = wrong = died = cycles = 0
-    with Worker(DEADLINE_S) as worker:
+    with HistoryWorker(DEADLINE_S) as worker:
         for seed in seeds:
             result = worker.run(history(seed))
             objects += result.get("objects", 0)
@@ -163,7 +163,7 @@ def by_the_thousand() -> dict[str, float]:
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
     group = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
-    figures = on_plane("bench-hostile", group, Options(binding="direct"), measure)
+    figures = on_plane("bench-hostile", group, PlaneOptions(binding="direct"), measure)
     started_s = time.monotonic()
     measured = by_the_thousand()
     objects, took_s = measured["hostile_objects_tried"], time.monotonic() - started_s

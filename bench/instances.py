@@ -7,8 +7,8 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import (
     NO_CONSTRAINTS,
     Constraints,
+    LevelRequest,
     SliceRequest,
-    TopologyRequest,
 )
 from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName
@@ -55,7 +55,7 @@ def a_gang(kind: str, size: int, rng: random.Random) -> PendingGang:
     """Return a pending gang of a kind."""
     gpus = rng.choice((1, 2, 4, 8))
     worker = PodRequirements((("cpu", 4000), ("memory", 2**33), (GPU, gpus)))
-    near = TopologyRequest(required=rng.choice((None, None, "block")))
+    near = LevelRequest(required=rng.choice((None, None, "block")))
     roles = [Role("worker", size, size, worker)]
     if kind == "two-role":
         server = PodRequirements((("cpu", 24_000), ("memory", 2**36), (GPU, rng.choice((1, 2)))))

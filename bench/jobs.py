@@ -16,7 +16,7 @@ from meters import cpu, writes
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 JOBS, PODS, FINISHED = 1000, 4, 10_000
 WORKERS = 32
@@ -267,7 +267,7 @@ def run() -> dict[str, float]:
     plane = Plane("bench-jobs")
     plane.down()
     nodes = NodeFile(nodes=(NodeGroup(name="n", count=500, gpus=8, pods=256, taints=()),))
-    plane.up(nodes, Options(binding="direct"), lambda line: print(f"  {line}", flush=True))
+    plane.up(nodes, PlaneOptions(binding="direct"), lambda line: print(f"  {line}", flush=True))
     try:
         plane.programs.stop("gangsched", hard=True)
         raw = asyncio.run(ceiling(plane))

@@ -11,7 +11,7 @@ import psutil
 from prometheus_client.parser import text_string_to_metric_families
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 _WRITES = ("POST", "PUT", "PATCH", "DELETE", "APPLY")
 _NOT_WORK = ("leases", "tokenreviews", "subjectaccessreviews")
@@ -23,7 +23,7 @@ Write = tuple[str, str, str]
 def on_plane(
     name: str,
     group: NodeGroup,
-    options: Options,
+    options: PlaneOptions,
     measure: Callable[[Plane], Coroutine[Any, Any, dict[str, float]]],
 ) -> dict[str, float]:
     """Measure on a new control plane, and remove it afterwards."""

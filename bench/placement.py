@@ -23,7 +23,7 @@ from rich.progress import track
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.facts import PodSeen
-from gangsched.core.model.constraints import NO_CONSTRAINTS, SliceRequest, TopologyRequest
+from gangsched.core.model.constraints import NO_CONSTRAINTS, LevelRequest, SliceRequest
 from gangsched.core.model.gangs import PendingGang, Role
 from gangsched.core.model.ids import NodeName, PodName, PodUid
 from gangsched.core.model.placement import Placement, Proof
@@ -32,7 +32,7 @@ from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.constraints import resolve_constraints
 from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.objectives import Cost, PlacementCosts
-from gangsched.core.placement.optimal.patterns import TooLargeError
+from gangsched.core.placement.optimal.patterns import ProgramTooLargeError
 from gangsched.core.placement.optimal.program import (
     PlacementProblem,
     PlacementProgram,
@@ -47,8 +47,8 @@ from policies.fgd import Fgd
 from policies.first_fit import FirstFit
 from policies.pack import Pack
 from policies.random_fit import RandomFit
-from policies.spread import Spread
-from policies.topology import Topology as TopologyPolicy
+from policies.spread import SpreadPlacer
+from policies.topology import TopologyPlacer
 
 NODES = (100, 500, 2000, 5000, 10_000)
 OCCUPIED = (0.3, 0.6, 0.85)
@@ -56,8 +56,8 @@ KINDS = ("homogeneous", "two-role", "sliced", "mig")
 SIZES = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 HEURISTICS: dict[str, Placer] = {
     "pack": Pack(),
-    "spread": Spread(),
-    "topology": TopologyPolicy(),
+    "spread": SpreadPlacer(),
+    "topology": TopologyPlacer(),
     "best_fit": BestFit(),
     "first_fit": FirstFit(),
     "dot_product": DotProduct(),
@@ -112,7 +112,7 @@ def milp(gang: PendingGang, cluster: Cluster) -> tuple[Cost | None, bool]:
     try:
         prices = PlacementCosts(cluster, scope, [kind.needs for kind in kinds])
         program = build_program(PlacementProblem(gang, cluster, scope, kinds, wanted, mask, prices))
-    except TooLargeError:
+    except ProgramTooLargeError:
         return None, False
     return _highs(program)
 
@@ -250,15 +250,15 @@ def infeasible() -> dict[str, float]:
             "count": waiting([Role("w", 6000, 6000, big)], NO_CONSTRAINTS),
             "rack": waiting(
                 [Role("w", size, size, big)],
-                replace(NO_CONSTRAINTS, near=TopologyRequest(required="rack")),
+                replace(NO_CONSTRAINTS, near=LevelRequest(required="rack")),
             ),
             "two_role": waiting(
                 [Role("s", 40 + index, 40 + index, server), Role("w", size, size, big)],
-                replace(NO_CONSTRAINTS, near=TopologyRequest(required="block")),
+                replace(NO_CONSTRAINTS, near=LevelRequest(required="block")),
             ),
             "slices": waiting(
                 [Role("w", 512, 512, big)],
-                replace(NO_CONSTRAINTS, near=TopologyRequest(slices=(SliceRequest("rack", 32),))),
+                replace(NO_CONSTRAINTS, near=LevelRequest(slices=(SliceRequest("rack", 32),))),
             ),
         }
         for name, gang in gangs.items():

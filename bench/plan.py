@@ -15,12 +15,12 @@ from gangsched.core.policy import Policies
 from policies.cpsat import Cpsat
 from policies.fifo import Fifo
 from policies.pack import Pack
-from policies.spread import Spread
+from policies.spread import SpreadPlacer
 
 GPU = "nvidia.com/gpu"
 SIZES = (1, 2, 4, 8, 16, 32, 64)
 ROUNDS = 400
-PLACERS = {"pack": Pack(), "spread": Spread(), "cpsat": Cpsat()}
+PLACERS = {"pack": Pack(), "spread": SpreadPlacer(), "cpsat": Cpsat()}
 
 
 def a_cluster(count: int, seed: int) -> Engine:

@@ -17,7 +17,7 @@ from gangsched.api.names import POD_GROUP_LABEL
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict
 from gangsched.local.nodes import NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 NODES, GPUS = 5_000, 8
 PODS, WITH_GPU = 50_000, 36_000
@@ -219,4 +219,4 @@ async def measure(plane: Plane) -> dict[str, float]:
 def run() -> dict[str, float]:
     """Run once; return flat figures."""
     nodes = NodeGroup(name="n", count=NODES, gpus=GPUS, cpu="96", pods=256, taints=())
-    return on_plane("bench-scale", nodes, Options(binding="direct", standby=True), measure)
+    return on_plane("bench-scale", nodes, PlaneOptions(binding="direct", standby=True), measure)

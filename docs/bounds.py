@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from gangsched.config import SchedulerConfig
-from gangsched.core.bounds import BOUNDS, Bound
+from gangsched.core.bounds import BOUNDS, UpperBound
 
 PAGE = Path(__file__).parent / "operations.md"
 BEGIN, END = "<!-- written by docs/bounds.py -->\n", "<!-- end of what docs/bounds.py writes -->\n"
@@ -16,7 +16,7 @@ def number(value: int) -> str:
     return f"2^{power}" if power > 20 and value == 1 << power else f"{value:,}"
 
 
-def row(bound: Bound) -> str:
+def row(bound: UpperBound) -> str:
     """Return the row of one bound."""
     if bound.setting:
         assert bound.setting in SchedulerConfig.model_fields, f"there is no {bound.setting}"

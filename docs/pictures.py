@@ -12,8 +12,8 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import (
     NO_CONSTRAINTS,
     Constraints,
+    LevelRequest,
     SliceRequest,
-    TopologyRequest,
 )
 from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName
@@ -28,8 +28,8 @@ from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 from policies.cpsat import Cpsat
 from policies.pack import Pack
-from policies.topology import Topology as TopologyPolicy
-from simulator.report.cluster_picture import Scene, draw, draw_gpus
+from policies.topology import TopologyPlacer
+from simulator.report.cluster_picture import ClusterDrawing, draw, draw_gpus
 
 TREE = Topology(
     "default", (Level("block", "block", Fabric.INFINIBAND), Level("rack", "rack", Fabric.NVLINK))
@@ -70,11 +70,11 @@ def place(placer: Placer, waiting: PendingGang, made: Cluster) -> Placement | Re
     return placer.place(waiting, Snapshot(made, ()))
 
 
-def scene(title: str, placer: Placer, waiting: PendingGang, made: Cluster) -> Scene:
+def scene(title: str, placer: Placer, waiting: PendingGang, made: Cluster) -> ClusterDrawing:
     """Place a gang and show where it went."""
     result = place(placer, waiting, made)
     places = dict(result.nodes) if isinstance(result, Placement) else {}
-    return Scene(title, made, waiting, places)
+    return ClusterDrawing(title, made, waiting, places)
 
 
 def slices() -> tuple[Cluster, PendingGang]:
@@ -83,7 +83,7 @@ def slices() -> tuple[Cluster, PendingGang]:
         ("A", "a1", (2, 0, 4, 1)), ("A", "a2", (0, 4, 2, 0)), ("B", "b1", (4, 2, 0, 3)),
         ("B", "b2", (1, 4, 4, 2)),
     )  # fmt: skip
-    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 4),)))
+    near = Constraints(near=LevelRequest(slices=(SliceRequest("rack", 4),)))
     return made, gang(8, 2, near)
 
 
@@ -101,7 +101,7 @@ def scattered() -> tuple[Cluster, PendingGang]:
     made = cluster(
         ("A", "a1", (3, 2)), ("A", "a2", (4, 1)), ("B", "b1", (2, 4)), ("B", "b2", (3, 4))
     )
-    return made, gang(8, 1, Constraints(near=TopologyRequest(required="rack")))
+    return made, gang(8, 1, Constraints(near=LevelRequest(required="rack")))
 
 
 def mig() -> tuple[Node, Placement]:
@@ -133,7 +133,7 @@ def main(folder: Path) -> None:
         folder / "fewer-racks.svg",
     )
     made, waiting = scattered()
-    draw([scene("9 GPUs free, no rack has 8", TopologyPolicy(), waiting, made)],
+    draw([scene("9 GPUs free, no rack has 8", TopologyPlacer(), waiting, made)],
          folder / "scattered.svg")  # fmt: skip
     node, result = mig()
     (cut,) = result.repartitions

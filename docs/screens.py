@@ -32,7 +32,7 @@ from test_monitoring import DASHBOARDS  # noqa: E402
 from test_predictions import NODES, SETTINGS, declare, live_through  # noqa: E402
 
 from gangsched.local.nodes import NodeFile  # noqa: E402
-from gangsched.local.plane import Options, Plane, environment  # noqa: E402
+from gangsched.local.plane import Plane, PlaneOptions, environment  # noqa: E402
 
 OUT = ROOT / "docs" / "screens"
 SPACE = "training"
@@ -69,7 +69,7 @@ def main() -> None:
     config.write_text(SETTINGS)
     (ROOT / "build" / "night-run.yaml").write_text(LATER)
     flags = (("gangsched", f"--config {config}"),)
-    options = Options(binding="direct", flags=flags, monitoring=True)
+    options = PlaneOptions(binding="direct", flags=flags, monitoring=True)
     with a_plane("screens", NodeFile(nodes=(NODES,)), options) as plane:
         cluster = Cluster(plane, "direct")
         cluster.core.create_namespace({"metadata": {"name": SPACE}})

@@ -23,7 +23,7 @@ from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.leadership.leader_label import mark_leader
 from gangsched.kube.leadership.leadership import Leadership
-from gangsched.kube.leadership.lease import Election, Timing
+from gangsched.kube.leadership.lease import Election, LeaseTiming
 from gangsched.kube.service import Scheduler
 from gangsched.kube.serving.certificates import Certificates
 from gangsched.kube.serving.token_review import TokenReviewer, require_review
@@ -158,7 +158,7 @@ def _leadership(client: KubeClient, config: SchedulerConfig) -> Leadership:
     """Return the leadership of this process: as a candidate, or always."""
     if not config.leader_elect:
         return Leadership(None)
-    timing = Timing(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)
+    timing = LeaseTiming(config.lease_s, config.lease_s * 5 / 8, config.lease_s / 8)
     return Leadership(Election(client, config.lease, timing))
 
 

@@ -6,8 +6,8 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.placement.fragmentation import TypicalPod, workload
-from gangsched.core.placement.objectives import DEFAULT, Objective
-from gangsched.core.placement.optimal.optimise import Options, optimise
+from gangsched.core.placement.objectives import DEFAULT, PlacementObjective
+from gangsched.core.placement.optimal.optimise import SolverOptions, optimise
 from gangsched.core.snapshot import Snapshot
 
 
@@ -19,14 +19,14 @@ class Cpsat:
     `solved_pods` pods are placed by counting.
     """
 
-    objectives: tuple[Objective, ...] = DEFAULT
+    objectives: tuple[PlacementObjective, ...] = DEFAULT
     budget: float = 1.0
     solved_pods: int = 512
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:
         """Place the gang as well as possible within the budget."""
         typical: tuple[TypicalPod, ...] = ()
-        if Objective.FRAGMENTATION in self.objectives:
+        if PlacementObjective.FRAGMENTATION in self.objectives:
             typical = workload(waiting, snapshot)
-        options = Options(self.objectives, self.budget, self.solved_pods, typical)
+        options = SolverOptions(self.objectives, self.budget, self.solved_pods, typical)
         return optimise(waiting, snapshot, options)

@@ -11,7 +11,7 @@ from gangsched.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class SpreadPlacer:
     """The fewest pods of the gang on the fullest node; ties go to the emptier node."""
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:

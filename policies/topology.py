@@ -12,7 +12,7 @@ from gangsched.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class TopologyPlacer:
     """Goes down the tree level by level, using few domains at each (Kueue's BestFit, KEP-2724)."""
 
     def place(self, waiting: PendingGang, snapshot: Snapshot) -> Placement | Refusal:

@@ -17,7 +17,7 @@ from gangsched.config import ConfigError
 
 if TYPE_CHECKING:
     from simulator.experiments.tune import Tuned
-    from simulator.report.page import Runs
+    from simulator.report.page import ReportRuns
     from simulator.scenarios.scenario import Scenario
 
 
@@ -197,7 +197,7 @@ def _show_rehearsal(console: Console, result: dict[str, Any] | None) -> None:
         console.print(f"Largest differences between waits: {named}.")
 
 
-def _means(runs: "Runs") -> list[dict[str, Any]]:
+def _means(runs: "ReportRuns") -> list[dict[str, Any]]:
     """Return the figures of each variant as means over its seeds."""
     means_of = []
     for label, outcomes in runs.by_variant().items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from builders import GPU
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.gangs import Gang, Member, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.nodes import Node
@@ -16,7 +16,7 @@ from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.core.quota.usage import Usage
 from gangsched.core.snapshot import Snapshot
-from simulator.invariants.placement_checks import Running, Situation
+from simulator.invariants.placement_checks import BoundPod, Situation
 
 TOPOLOGY = Topology(
     "default",
@@ -55,7 +55,7 @@ def an_instance(seed: int, *, nodes: int = 6, members: int = 6, shares: bool = T
         row = cluster.rows[node.name]
         if cluster.fits(row, needs):
             cluster.allocate(f"old-{index}", node.name, needs, gang)
-            running.append(Running(PodName(f"ns/old-{index}"), gang, node.name, needs))
+            running.append(BoundPod(PodName(f"ns/old-{index}"), gang, node.name, needs))
             if rng.random() < 0.2:
                 level = rng.choice(LEVELS)
                 exclusive = {gang: level}
@@ -102,7 +102,7 @@ def _needs(rng: random.Random, *, shares: bool) -> PodRequirements:
     )
 
 
-def _near(rng: random.Random, count: int) -> TopologyRequest:
+def _near(rng: random.Random, count: int) -> LevelRequest:
     required = rng.choice(LEVELS) if rng.random() < 0.3 else None
     preferred = rng.choice(LEVELS[:3]) if rng.random() < 0.1 else None
     slices: tuple[SliceRequest, ...] = ()
@@ -112,7 +112,7 @@ def _near(rng: random.Random, count: int) -> TopologyRequest:
         slices = (SliceRequest(LEVELS[at], size),)
         if size == 4 and at < 3 and rng.random() < 0.5:
             slices = (*slices, SliceRequest(LEVELS[rng.randint(at + 1, 3)], 2))
-    return TopologyRequest(required, preferred, slices)
+    return LevelRequest(required, preferred, slices)
 
 
 def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool) -> PendingGang:
@@ -125,9 +125,9 @@ def _gang(rng: random.Random, most: int, nodes: list[NodeName], *, shares: bool)
     alike = rng.random() < 0.3
     for index, count in enumerate(counts):
         needs = shared if alike or index == 0 else _needs(rng, shares=shares)
-        near = _near(rng, count) if two and rng.random() < 0.3 else TopologyRequest()
+        near = _near(rng, count) if two and rng.random() < 0.3 else LevelRequest()
         roles.append(Role(f"r{index}", count, count, needs, near))
-        if near != TopologyRequest():
+        if near != LevelRequest():
             near_role.append((f"r{index}", near))
     near = _near(rng, sum(counts)) if not two or alike else replace(_near(rng, 1), slices=())
     spread = ()

@@ -17,13 +17,13 @@ from gangsched.cli.options import (
     policies,
 )
 from gangsched.cli.output.printing import console, print_answer
-from gangsched.cli.source import Source, with_source
+from gangsched.cli.source import ClusterSource, with_source
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
 
 
 def explain(
-    source: Source,
+    source: ClusterSource,
     gang: Annotated[str, typer.Argument(help="NAME, or NAMESPACE/NAME")],
     namespace: Namespace = None,
     output: Output = "table",
@@ -45,7 +45,7 @@ def explain(
 
 
 def queue(
-    source: Source,
+    source: ClusterSource,
     name: Annotated[str | None, typer.Argument(help="the queue to list")] = None,
     output: Output = "table",
 ) -> None:
@@ -65,7 +65,7 @@ def queue(
 
 
 def when(
-    source: Source,
+    source: ClusterSource,
     file: Path,
     namespace: Namespace = None,
     output: Output = "table",
@@ -82,7 +82,7 @@ def when(
 
 
 def what_if(
-    source: Source,
+    source: ClusterSource,
     quota: Annotated[list[str] | None, typer.Option(help="QUEUE:RESOURCE=AMOUNT")] = None,
     nodes: Annotated[
         list[str] | None, typer.Option(help="COUNT:NODE, so many copies of a node")
@@ -121,7 +121,7 @@ def defrag(
 
     if bool(gang) == bool(level):
         raise ConfigError("give either --gang NAMESPACE/NAME or --level LEVEL")
-    settings, source = load_config(config), Source(Access(kubeconfig, context), config)
+    settings, source = load_config(config), ClusterSource(Access(kubeconfig, context), config)
     request = DefragRequest(source.full_name(gang, namespace) if gang else "", level, topology)
     moves = asyncio.run(plan_moves(source.access, settings, load_policies(settings), request))
     print_answer(moves_data(moves), output, lambda: show_moves(moves, request, console()))

@@ -12,7 +12,7 @@ from gangsched.cli.output.printing import console as terminal
 from gangsched.cli.output.printing import new_table, print_answer, print_table
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
-from gangsched.local.plane import Options, Plane, chosen, environment, instances, there_are
+from gangsched.local.plane import Plane, PlaneOptions, chosen, environment, instances, there_are
 from gangsched.local.progress import shown
 from gangsched.local.restart import restart as start_again
 
@@ -60,7 +60,7 @@ def up(
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
     node_file = load_nodes(nodes)
-    options = Options(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
+    options = PlaneOptions(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
     with shown(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()

@@ -26,7 +26,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import label
 from gangsched.core.model.refusal import Refusal, plural
-from gangsched.core.model.runtime import Estimate, Source
+from gangsched.core.model.runtime import Estimate, EstimateSource
 from gangsched.core.planning.forecast import Prediction, in_queue_order
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.quota.queue_tree import number
@@ -107,7 +107,7 @@ def expected_end(estimate: Estimate, started_s: float, now_s: float) -> Data:
     return {
         **{key: rfc3339(now_s + estimate.drawn_left_s(ran_s, at)) for key, at in levels.items()},
         "basis": estimate.source.value,
-        "byEarlierJobs": estimate.source is Source.LEARNED or estimate.middle_s is not None,
+        "byEarlierJobs": estimate.source is EstimateSource.LEARNED or estimate.middle_s is not None,
     }
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ClusterSource:
     """A cluster, or a snapshot in place of it, and the settings of its scheduler."""
 
     access: Access
@@ -63,7 +63,7 @@ class Source:
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command that has the options of a Source in place of the parameter `source`."""
+    """Return a command that has the options of a ClusterSource, not the parameter `source`."""
 
     def run(
         *,
@@ -73,7 +73,7 @@ def with_source(command: Callable[..., None]) -> Callable[..., None]:
         snapshot: Snapshot = None,
         **own: Any,
     ) -> None:
-        command(source=Source(Access(kubeconfig, context), config, snapshot), **own)
+        command(source=ClusterSource(Access(kubeconfig, context), config, snapshot), **own)
 
     given = inspect.signature(command).parameters.values()
     shared = inspect.signature(run).parameters.values()

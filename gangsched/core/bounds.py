@@ -7,7 +7,7 @@ lists all of them.
 from typing import Final, NamedTuple
 
 
-class Bound(NamedTuple):
+class UpperBound(NamedTuple):
     """An upper bound: at most `most` of `what`; `setting` is the field that changes it, if any."""
 
     most: int
@@ -16,147 +16,147 @@ class Bound(NamedTuple):
     setting: str = ""
 
 
-PODS_OF_GANG: Final = Bound(
+PODS_OF_GANG: Final = UpperBound(
     100_000,
     "pods of a gang, of all its roles",
     "the scheduler keeps some hundred bytes of memory for each",
 )
-ROLES: Final = Bound(64, "roles of a gang", "each role is placed separately")
-KINDS: Final = Bound(
+ROLES: Final = UpperBound(64, "roles of a gang", "each role is placed separately")
+KINDS: Final = UpperBound(
     64, "pods of a gang with different requirements", "each pod class is placed separately"
 )
-AMOUNT: Final = Bound(
+AMOUNT: Final = UpperBound(
     2**50,
     "units of one resource for a pod or a gang; a larger sum counts as this bound",
     "a sum of a thousand such amounts fits in 64 bits",
 )
-RESOURCES_OF_POD: Final = Bound(
+RESOURCES_OF_POD: Final = UpperBound(
     64, "resources that a pod requests", "the resources of a node are a row of an array"
 )
-DOMAINS_TRIED: Final = Bound(
+DOMAINS_TRIED: Final = UpperBound(
     2048,
     "domains in which one search tries a gang, divided by the number of its pod classes",
     "each is filled with pods of all classes; the fullest and the emptiest domains are tried",
 )
-CUTS_TRIED: Final = Bound(
+CUTS_TRIED: Final = UpperBound(
     16, "domains in which repartitioning GPUs is tried for one gang", "each trial is a plan"
 )
-CHANGES_TRIED: Final = Bound(
+CHANGES_TRIED: Final = UpperBound(
     32, "changes that are tried to find what prevents a gang from starting", "each trial is a plan"
 )
-SELECTOR_KEYS: Final = Bound(
+SELECTOR_KEYS: Final = UpperBound(
     64, "label keys by which a pod selects nodes", "each key is compared on every node"
 )
-SELECTOR_VALUES: Final = Bound(
+SELECTOR_VALUES: Final = UpperBound(
     1024,
     "conditions, and values of conditions, by which a pod selects nodes",
     "each is compared on every node, and stored with the pod",
 )
-TOLERATIONS: Final = Bound(128, "tolerations of a pod", "each is compared with every taint")
-HOST_PORTS: Final = Bound(
+TOLERATIONS: Final = UpperBound(128, "tolerations of a pod", "each is compared with every taint")
+HOST_PORTS: Final = UpperBound(
     256, "host ports of a pod", "each is compared with the ports in use on every node"
 )
-NAME: Final = Bound(
+NAME: Final = UpperBound(
     317, "characters of a name or a value in the requirements of a pod", "Kubernetes allows no more"
 )
-RESOURCES_OF_NODE: Final = Bound(
+RESOURCES_OF_NODE: Final = UpperBound(
     256, "resources of a node", "each is a column of an array of all nodes"
 )
-PODS_OF_NODE: Final = Bound(
+PODS_OF_NODE: Final = UpperBound(
     8000, "pods of a node that are counted", "the sum of their requests fits in 64 bits"
 )
-SHARED_GPUS: Final = Bound(
+SHARED_GPUS: Final = UpperBound(
     1024, "GPUs of which a pod may use shares", "no node has more, MIG instances included"
 )
-UNDISTURBED_S: Final = Bound(
+UNDISTURBED_S: Final = UpperBound(
     3_600,
     "seconds for which minRuntimeSeconds of a gang protects it from preemption",
     "lent quota has to be returned; minRuntimeSeconds of a Queue may be longer",
 )
-ROOM_WITHOUT_PODS_S: Final = Bound(
+ROOM_WITHOUT_PODS_S: Final = UpperBound(
     600,
     "seconds for which an assignment waits for pods that do not exist yet",
     "no other gang can use the capacity, and no ResourceQuota of the namespace counts it",
 )
-LATE_ROOM_S: Final = Bound(
+LATE_ROOM_S: Final = UpperBound(
     3_600,
     "seconds for which a running gang keeps assignments for pods that are created later",
     "no other gang can use the capacity; the queue of the gang is charged for it",
 )
-NO_SHOW_S: Final = Bound(
+NO_SHOW_S: Final = UpperBound(
     86_400,
     "seconds that a gang waits after its pods repeatedly were not created for their assignments",
     "the wait doubles each time, so that other gangs get the capacity",
 )
-GROUPS_OF_OBJECT: Final = Bound(
+GROUPS_OF_OBJECT: Final = UpperBound(
     1_000,
     "PodGroups of one RayCluster, LeaderWorkerSet or job that are read together with that object; "
     "further PodGroups count as they are written",
     "all of them are read again when the object changes",
 )
-PLANNED_PODS: Final = Bound(
+PLANNED_PODS: Final = UpperBound(
     500_000,
     "pods of a namespace that are planned before they exist",
     "no ResourceQuota on the number of objects counts them",
     "planned_pods_max",
 )
-USERS_OF_QUEUE: Final = Bound(
+USERS_OF_QUEUE: Final = UpperBound(
     1000,
     "users of a queue without running gangs for which GPU time is stored; those with most are kept",
     "each takes memory, and a row of the status of the Queue",
 )
-SPENT_ROWS: Final = Bound(
+SPENT_ROWS: Final = UpperBound(
     1000,
     "rows about GPU time in the status of a Queue, one for each user and budget",
     "an API object holds about a MiB",
 )
-LETTERS_OF_USER: Final = Bound(
+LETTERS_OF_USER: Final = UpperBound(
     253,
     "characters of a user name; a longer name counts as unknown",
     "names are stored for a long time",
 )
-RUN_TIMES: Final = Bound(
+RUN_TIMES: Final = UpperBound(
     5_000,
     "names of gangs and of users with stored run times; the namespace with most loses its first",
     "they are stored in one ConfigMap",
 )
-HISTORY_LETTERS: Final = Bound(
+HISTORY_LETTERS: Final = UpperBound(
     800_000,
     "characters of all stored run times",
     "a ConfigMap holds a MiB, and this one also has the requests that are set aside",
 )
-PAST_LETTERS: Final = Bound(
+PAST_LETTERS: Final = UpperBound(
     500_000,
     "characters of the stored history of gangs (backfill reservations, back-off, excluded nodes); "
     "namespaces share the space in turn",
     "a ConfigMap holds a MiB",
 )
-SET_ASIDE: Final = Bound(
+SET_ASIDE: Final = UpperBound(
     100,
     "requests, and as many objects, that stay set aside after a restart; the oldest are dropped",
     "they are stored in one ConfigMap",
 )
-TOKENS_KNOWN: Final = Bound(
+TOKENS_KNOWN: Final = UpperBound(
     1024,
     "cached tokens that may read /metrics, and as many that may not; the oldest are dropped first",
     "any pod may send tokens",
 )
-REVIEWS_WAITING: Final = Bound(
+REVIEWS_WAITING: Final = UpperBound(
     64,
     "requests for /metrics that wait for a token review; further requests are rejected",
     "any pod may send tokens, and each costs a call to the API server",
 )
-BUDGETS: Final = Bound(
+BUDGETS: Final = UpperBound(
     100,
     "PodDisruptionBudgets of a namespace; with more, no gang of the namespace is moved",
     "they are read before each round of advice",
 )
-PODS_READ: Final = Bound(
+PODS_READ: Final = UpperBound(
     10_000,
     "pods of a namespace with PodDisruptionBudgets; with more, no gang of the namespace is moved",
     "they are read before each round of advice",
 )
-NAMESPACES_READ: Final = Bound(
+NAMESPACES_READ: Final = UpperBound(
     32,
     "namespaces with gangs that may be moved in one round of advice",
     "their PodDisruptionBudgets and pods are read before each round",
@@ -164,117 +164,119 @@ NAMESPACES_READ: Final = Bound(
 
 # -- job controllers ---------------------------------------------------------------------------
 
-DOCUMENTS_A_STEP: Final = Bound(
+DOCUMENTS_A_STEP: Final = UpperBound(
     512,
     "objects that a controller creates, changes or deletes for one job before the next job's turn",
     "they are built in the event loop",
 )
-BYTES_A_STEP: Final = Bound(
+BYTES_A_STEP: Final = UpperBound(
     2 * 2**20,
     "bytes of the objects that a controller creates for one job before the next job's turn",
     "they are built in the event loop, and a template may have a megabyte",
 )
-JOBS_OF_JOBSET: Final = Bound(
+JOBS_OF_JOBSET: Final = UpperBound(
     10_000, "Jobs of a JobSet", "all of them are examined when one of them changes"
 )
-CLAIMS_OF_JOBSET: Final = Bound(
+CLAIMS_OF_JOBSET: Final = UpperBound(
     64, "volume claims that the Jobs of a JobSet share", "each is a volume of every pod"
 )
-PATCHES: Final = Bound(
+PATCHES: Final = UpperBound(
     64,
     "overrides and patches of a TrainJob, and targets into which its runtime injects variables",
     "each is applied to every replicated job",
 )
-CONFIG_MAPS: Final = Bound(
+CONFIG_MAPS: Final = UpperBound(
     100, "ConfigMaps that the pods of a job read", "each is read before the job starts"
 )
-SENTENCE_LETTERS: Final = Bound(
+SENTENCE_LETTERS: Final = UpperBound(
     2_000, "characters of a message about an invalid job", "the message may quote the job"
 )
-VARIABLE_BYTES: Final = Bound(
+VARIABLE_BYTES: Final = UpperBound(
     128 * 2**10 - 1,
     "bytes of a variable that lists the pods of a job (WORKER_ADDRS, TF_CONFIG)",
     "Linux starts no program with a longer variable",
 )
-HOSTS_BYTES: Final = Bound(
+HOSTS_BYTES: Final = UpperBound(
     2**19, "bytes of the host file of an MPI job", "a ConfigMap holds two host files"
 )
 
 # -- users' expressions, logs and searches -----------------------------------------------------
 
-EVALUATORS: Final = Bound(
+EVALUATORS: Final = UpperBound(
     2,
     "processes of a scheduler that read logs, match expressions of users, and run searches",
     "they share the machine with planning",
 )
-EVALUATION_S: Final = Bound(
+EVALUATION_S: Final = UpperBound(
     120,
     "seconds for the next points of a search, the log of a trial, or the patterns of a failed Job",
     "other evaluations wait for the process",
     "evaluation_s",
 )
-EVALUATION_MIB: Final = Bound(
+EVALUATION_MIB: Final = UpperBound(
     512,
     "MiB of memory of such a process",
     "both processes and the scheduler fit into the memory of the container",
     "evaluation_mib",
 )
-EVALUATION_TRIES: Final = Bound(
+EVALUATION_TRIES: Final = UpperBound(
     3,
     "consecutive evaluations of one object that exceed the limit of time or memory",
     "the next one would exceed the limit too; the status of the object says so",
 )
-EXPRESSION_LETTERS: Final = Bound(
+EXPRESSION_LETTERS: Final = UpperBound(
     1_000, "characters of an expression or a condition", "time and memory grow with its length"
 )
-PATTERNS: Final = Bound(
+PATTERNS: Final = UpperBound(
     32, "onJobFailureMessagePatterns of a JobSet", "each is matched with every failed Job"
 )
-MESSAGE_LETTERS: Final = Bound(
+MESSAGE_LETTERS: Final = UpperBound(
     1_024,
     "characters of the message of a Job that patterns are matched with",
     "an Event keeps as many",
 )
-FILTERS: Final = Bound(16, "filters of a metrics collector", "each is matched with every line")
-METRICS: Final = Bound(
+FILTERS: Final = UpperBound(16, "filters of a metrics collector", "each is matched with every line")
+METRICS: Final = UpperBound(
     32, "additional metrics of an objective", "the status has the values of each"
 )
-CONDITION_STEPS: Final = Bound(
+CONDITION_STEPS: Final = UpperBound(
     8, "steps of the condition of a trial", "each reads the whole status of the job"
 )
-LOG_BYTES: Final = Bound(
+LOG_BYTES: Final = UpperBound(
     2**20,
     "bytes of the log of a trial; of a longer log the first and the last half of as many are read",
     "the log is read again each time",
 )
-LOG_LINES: Final = Bound(
+LOG_LINES: Final = UpperBound(
     20_000,
     "lines of the log of a trial; of a longer log the first and the last half of as many are read",
     "each is matched with every filter",
 )
-LINE_LETTERS: Final = Bound(
+LINE_LETTERS: Final = UpperBound(
     4_096,
     "characters of a line of a log; the rest is not read",
     "time may grow with the square of the length",
 )
-MATCHES_OF_LINE: Final = Bound(64, "values that a filter finds in one line", "each is stored")
-FIRST_VALUES: Final = Bound(
+MATCHES_OF_LINE: Final = UpperBound(64, "values that a filter finds in one line", "each is stored")
+FIRST_VALUES: Final = UpperBound(
     1_000,
     "first values of a metric that early stopping counts (start_step)",
     "each is stored",
 )
-TRIALS: Final = Bound(
+TRIALS: Final = UpperBound(
     1_000, "trials of an Experiment", "all of them are examined when one of them changes"
 )
-PARAMETERS: Final = Bound(100, "parameters of a search", "every point has a value for each")
-VALUES: Final = Bound(1_000, "values in the list of a parameter", "algorithms compare all of them")
-CANDIDATES: Final = Bound(
+PARAMETERS: Final = UpperBound(100, "parameters of a search", "every point has a value for each")
+VALUES: Final = UpperBound(
+    1_000, "values in the list of a parameter", "algorithms compare all of them"
+)
+CANDIDATES: Final = UpperBound(
     10_000, "n_ei_candidates, and initial points of a search", "all are drawn at once"
 )
-TRIAL_BYTES: Final = Bound(
+TRIAL_BYTES: Final = UpperBound(
     2**20,
     "characters of the job of a trial after its parameters are filled into the template",
     "the API server accepts no larger object",
 )
 
-BOUNDS: Final = {name: value for name, value in vars().items() if isinstance(value, Bound)}
+BOUNDS: Final = {name: value for name, value in vars().items() if isinstance(value, UpperBound)}

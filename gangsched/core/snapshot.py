@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gangsched.core.cluster.gpu_sharing import Devices
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, TopologyRequest
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, LevelRequest
 from gangsched.core.model.gangs import EquivalenceClassView, Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodRequirements
@@ -48,7 +48,7 @@ class RunningGang:
     last_checkpoint_s: float = 0.0
     movable: bool = False
     constraints: Constraints = NO_CONSTRAINTS
-    near_role: tuple[tuple[str, TopologyRequest], ...] = ()
+    near_role: tuple[tuple[str, LevelRequest], ...] = ()
     priority: int = 0
     surplus_pods: tuple[PodName, ...] = ()
     estimate: Estimate | None = None

@@ -19,7 +19,7 @@ _ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class ReleasePlan:
     """What to do with a PodGroup and its pods."""
 
     delete_group: bool = False
@@ -28,14 +28,14 @@ class Release:
     """A merge patch of its spec."""
 
 
-def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release:
+def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> ReleasePlan:
     """Return how to release the gang of a job of some kind; `pods` are the gang's."""
     direct = kind in FRAMEWORKS
     phase = (group.get("status") or {}).get("phase") or ""
     if is_terminating(group) or phase == "Binding":
-        return Release()  # the gang will be placed, or torn down, soon
+        return ReleasePlan()  # the gang will be placed, or torn down, soon
     if direct and group["metadata"]["name"] != owner:
-        return Release()  # the group is not from this controller
+        return ReleasePlan()  # the group is not from this controller
     # An unbound pod may be pinned to a node that gangsched chose; other schedulers ignore the pin.
     open_pods = (
         tuple(pod for pod in pods if not _is_bound(pod) and not is_terminating(pod))
@@ -51,8 +51,8 @@ def release(kind: str, owner: str, group: Json, pods: Sequence[Json]) -> Release
         relaxed = fewer or bool(spec.get("roles")) or not spec.get("minMember")
         wanted = min(running, int(spec.get("minMember") or running))
         change = {"minMember": wanted, "roles": None} if relaxed else None
-        return Release(delete_pods=open_pods, spec=change)
-    return Release(delete_group=direct, delete_pods=open_pods)
+        return ReleasePlan(delete_pods=open_pods, spec=change)
+    return ReleasePlan(delete_group=direct, delete_pods=open_pods)
 
 
 def _is_bound(pod: Json) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 import platformdirs
 
 from gangsched.local import gobuild
-from gangsched.local.gobuild import Progress, Source
+from gangsched.local.gobuild import GoPackage, Progress
 
 KUBERNETES = "v1.36.3"
 KWOK = "v0.8.0"
@@ -31,7 +31,7 @@ class Component:
     """A program that is linked once, and the names of its copies."""
 
     names: tuple[str, ...]
-    source: Source
+    source: GoPackage
 
 
 def kubernetes_ldflags(version: str) -> str:
@@ -100,7 +100,7 @@ CONTROL_PLANE = (
             "kubectl",
             "kwok",
         ),
-        Source(
+        GoPackage(
             _HERE / "controlplane",
             ".",
             f"{kubernetes_ldflags(KUBERNETES)} -X sigs.k8s.io/kwok/pkg/consts.Version={KWOK}",
@@ -113,7 +113,7 @@ _CAPABILITIES = "helm.sh/helm/v3/pkg/chartutil.k8sVersion"
 HELM = (
     Component(
         ("helm",),
-        Source(
+        GoPackage(
             _HERE / "controlplane",
             "helm.sh/helm/v3/cmd/helm",
             " ".join(
@@ -129,7 +129,7 @@ HELM = (
 MONITORING = tuple(
     Component(
         (name,),
-        Source(
+        GoPackage(
             _HERE / "prometheus",
             f"github.com/prometheus/prometheus/cmd/{name}",
             tags="remove_all_sd,netgo",  # static targets are enough here; it halves the build
@@ -143,7 +143,7 @@ MONITORING = tuple(
 IMAGES = (
     Component(
         ("umoci",),
-        Source(
+        GoPackage(
             _HERE / "images",
             "github.com/opencontainers/umoci/cmd/umoci",
             gcflags=(("all", _COMPILED),),

@@ -44,7 +44,7 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class GoPackage:
     """What is built: a package of a module, and how it is compiled and linked.
 
     `module` is the folder with go.mod; `gcflags` are pairs of a pattern of packages and the flags
@@ -100,7 +100,7 @@ def toolchain(root: Path, progress: Progress) -> str:
     return str(program)
 
 
-def build(go: str, source: Source, target: Path, progress: Progress) -> None:
+def build(go: str, source: GoPackage, target: Path, progress: Progress) -> None:
     """Build a program; `target` appears complete or not at all.
 
     Raises:
@@ -193,7 +193,7 @@ def _roughly(seconds: float) -> str:
 
 
 @contextlib.contextmanager
-def _standard_library(go: str, source: Source, folder: Path) -> Iterator[None]:
+def _standard_library(go: str, source: GoPackage, folder: Path) -> Iterator[None]:
     """Compile Go's own packages while the block runs: they need no download."""
     command = [go, "build", *source.flags(), *_STANDARD]
     process = subprocess.Popen(
@@ -208,7 +208,7 @@ def _standard_library(go: str, source: Source, folder: Path) -> Iterator[None]:
         process.wait()  # the build itself reports errors
 
 
-def _to_compile(go: str, source: Source, folder: Path, name: str) -> dict[str, int]:
+def _to_compile(go: str, source: GoPackage, folder: Path, name: str) -> dict[str, int]:
     """Download missing modules; return the packages that are not compiled yet, and their bytes."""
     form = '{{if .Stale}}{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles "/"}}{{end}}'
     command = [go, "list", "-deps", *source.flags(), "-f", form, source.package]

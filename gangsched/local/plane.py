@@ -38,7 +38,7 @@ class PlaneError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PlaneOptions:
     """How to start: who binds, which isolation pods get, and extra flags by component.
 
     `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
@@ -80,7 +80,7 @@ class Plane:
 
     # -- life ---------------------------------------------------------------------------------
 
-    def up(self, nodes: NodeFile, options: Options, progress: Callable[[str], None]) -> None:
+    def up(self, nodes: NodeFile, options: PlaneOptions, progress: Callable[[str], None]) -> None:
         """Build what is missing, start everything, create the nodes.
 
         A leftover of an earlier `up` that was killed is cleaned up first.
@@ -163,7 +163,7 @@ class Plane:
         self,
         binaries: Path,
         nodes: NodeFile,
-        options: Options,
+        options: PlaneOptions,
         progress: Callable[[str], None],
     ) -> None:
         authority = pki.Authority(self.folder / "pki")
@@ -286,7 +286,7 @@ class Plane:
         path.write_text(yaml.safe_dump(document, sort_keys=False))
         return path
 
-    def _gangsched(self, name: str, options: Options, extender: int, metrics: int) -> _Begun:
+    def _gangsched(self, name: str, options: PlaneOptions, extender: int, metrics: int) -> _Begun:
         flags = ["--leader-elect"] * options.standby + ["--no-operators"] * (not options.operators)
         flags += dict(options.flags).get("gangsched", "").split()
         command = commands.gangsched(self.folder, options.binding, extender, metrics, *flags)
@@ -295,7 +295,12 @@ class Plane:
         return program, lambda: answers(f"{address}/healthz"), "gangsched to be ready"
 
     def _agent(
-        self, authority: pki.Authority, nodes: NodeFile, port: int, egress: int, options: Options
+        self,
+        authority: pki.Authority,
+        nodes: NodeFile,
+        port: int,
+        egress: int,
+        options: PlaneOptions,
     ) -> _Begun:
         groups = [
             group.model_dump(exclude_none=True, mode="json") for group in nodes.of_kind("process")
@@ -319,7 +324,7 @@ class Plane:
         ready = f"http://127.0.0.1:{port}/-/ready"
         return program, lambda: answers(ready), "Prometheus to be ready"
 
-    def _apply(self, nodes: NodeFile, options: Options) -> None:
+    def _apply(self, nodes: NodeFile, options: PlaneOptions) -> None:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server
 
         gate = options.binding == "extender"

@@ -56,7 +56,7 @@ Word = Literal["start", "fact", "tick", "look", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One line. `what` says which fact; `data` is the fact, the plan, or how the engine began.
 
     `start` begins an engine, `look` takes a snapshot to plan on, `plan` accepts what came of it.
@@ -191,7 +191,7 @@ class RecordingEngine:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def entries(path: Path) -> Iterator[Entry]:
+def entries(path: Path) -> Iterator[JournalEntry]:
     """Yield the lines of a journal, compressed or not.
 
     Raises:
@@ -199,7 +199,7 @@ def entries(path: Path) -> Iterator[Entry]:
             scheduler that was killed may be.
 
     """
-    decoder = msgspec.json.Decoder(Entry)
+    decoder = msgspec.json.Decoder(JournalEntry)
     first = True
     try:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
@@ -220,7 +220,7 @@ def entries(path: Path) -> Iterator[Entry]:
         raise ConfigError(f"{path}: is empty")
 
 
-def fact_of(entry: Entry) -> f.Fact:
+def fact_of(entry: JournalEntry) -> f.Fact:
     """Return the fact of a line.
 
     Raises:
@@ -237,12 +237,12 @@ def fact_of(entry: Entry) -> f.Fact:
     return found
 
 
-def placements_of(entry: Entry) -> dict[GangId, Placement]:
+def placements_of(entry: JournalEntry) -> dict[GangId, Placement]:
     """Return what a plan placed, by gang."""
     return from_wire(entry.data, dict[GangId, Placement])
 
 
-def engine_of(entry: Entry) -> Engine:
+def engine_of(entry: JournalEntry) -> Engine:
     """Return an engine that begins as the one of a `start` line did."""
     data = entry.data
     ledger = Ledger(GpuWeights(data["rates"]), data["half_life_s"])

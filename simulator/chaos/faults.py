@@ -23,7 +23,7 @@ from simulator.chaos.skewed import set_off
 _RESTART_S = 0.5
 
 
-class Faults:
+class FaultInjector:
     """Injects faults into one control plane.
 
     `proxies` has the proxy of each component, `clocks` the file of each scheduler's clock

@@ -7,7 +7,7 @@ from typing import Any
 from gangsched.api.names import POD_GROUP_LABEL
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
-from simulator.chaos.plan import Gang
+from simulator.chaos.plan import ChaosGang
 
 JOBS = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs"
 GROUPS = "/apis/gangsched.io/v1beta1/namespaces/{}/podgroups"
@@ -16,7 +16,7 @@ PODS = "/api/v1/namespaces/{}/pods"
 _AGAIN_S = 0.5
 
 
-class Users:
+class NamespaceUsers:
     """The users of one namespace; they retry their calls while the API server is away."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
@@ -24,7 +24,7 @@ class Users:
         self.namespace = namespace
         self._leaving: set[str] = set()
 
-    async def create(self, gang: Gang) -> None:
+    async def create(self, gang: ChaosGang) -> None:
         """Create a gang."""
         if gang.job:
             template = {"spec": _spec(gang)}
@@ -46,7 +46,7 @@ class Users:
         await self._create(GROUPS, group)
         await self.put_back(gang)
 
-    async def put_back(self, gang: Gang) -> None:
+    async def put_back(self, gang: ChaosGang) -> None:
         """Create the missing pods of a user's gang."""
         for index in range(gang.pods):
             if gang.job or gang.name in self._leaving:
@@ -55,7 +55,7 @@ class Users:
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(gang)}
             await self._create(PODS, pod)
 
-    async def remove(self, gang: Gang) -> None:
+    async def remove(self, gang: ChaosGang) -> None:
         """Delete a gang."""
         self._leaving.add(gang.name)
         await self._delete(JOBS if gang.job else GROUPS, gang.name)
@@ -83,7 +83,7 @@ async def surely(call: Callable[[], Awaitable[Any]]) -> None:
             return
 
 
-def _spec(gang: Gang) -> dict[str, Any]:
+def _spec(gang: ChaosGang) -> dict[str, Any]:
     container = {
         "name": "pytorch",
         "image": "none",

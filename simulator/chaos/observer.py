@@ -36,7 +36,7 @@ class _Status(msgspec.Struct):
     phase: str = ""
 
 
-class Pod(msgspec.Struct):
+class ObservedPod(msgspec.Struct):
     """The fields of a pod that are checked."""
 
     metadata: _Meta
@@ -61,7 +61,7 @@ class Pod(msgspec.Struct):
         return bool(self.spec.nodeName) and self.status.phase not in ("Succeeded", "Failed")
 
 
-_decode = msgspec.json.Decoder(Pod).decode
+_decode = msgspec.json.Decoder(ObservedPod).decode
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class IndependentObserver:
     """Returns whether the scheduler reports that a gang runs."""
 
     namespace: str = ""
-    pods: dict[str, Pod] = field(default_factory=dict)
+    pods: dict[str, ObservedPod] = field(default_factory=dict)
     violations: list[str] = field(default_factory=list)
     first_s: float = field(default_factory=time.monotonic)
     _excused: set[str] = field(default_factory=set)
@@ -111,7 +111,7 @@ class IndependentObserver:
             if pod.spec.nodeName == node:
                 self.excuse(pod.gang)
 
-    def _look_at_stop(self, before: Pod | None) -> None:
+    def _look_at_stop(self, before: ObservedPod | None) -> None:
         """Check that a pod that ends belongs to no whole gang without a reason to end."""
         if before is None or before.metadata.deletionTimestamp or not before.holds:
             return
@@ -134,7 +134,7 @@ class IndependentObserver:
     def _violated(self, sentence: str) -> None:
         self.violations.append(f"{time.monotonic() - self.first_s:.1f} s: {sentence}")
 
-    def _staying(self, gang: str) -> list[Pod]:
+    def _staying(self, gang: str) -> list[ObservedPod]:
         return [
             pod
             for pod in self.pods.values()

@@ -37,7 +37,7 @@ def processes(binding: Binding) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Gang:
+class ChaosGang:
     """A gang that is created at `at_s`, and deleted at `leaves_s` unless that is None.
 
     A `job` is a PyTorchJob of our controller. Else a user creates the pods and the PodGroup, and
@@ -89,22 +89,22 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ChaosPlan:
     """One run. The gangs of `line` are created after recovery, without free capacity for them."""
 
     seed: int
     binding: Binding
-    gangs: tuple[Gang, ...]
+    gangs: tuple[ChaosGang, ...]
     faults: tuple[Fault, ...]
-    line: tuple[Gang, ...]
+    line: tuple[ChaosGang, ...]
 
 
-def plan(seed: int) -> Plan:
+def plan(seed: int) -> ChaosPlan:
     """Return the plan of a seed; odd seeds bind through kube-scheduler and the extender."""
     rng = random.Random(seed)  # noqa: S311
     binding: Binding = "extender" if seed % 2 else "direct"
     gangs = tuple(
-        Gang(
+        ChaosGang(
             f"g{number}",
             round(rng.uniform(0.0, FAULTS_S), 2),
             rng.choice(_SIZES),
@@ -115,17 +115,17 @@ def plan(seed: int) -> Plan:
         for number in range(_GANGS)
     )
     faults = tuple(_fault(rng, binding) for _ in range(_FAULTS))
-    return Plan(
+    return ChaosPlan(
         seed, binding, gangs, tuple(sorted(faults, key=lambda fault: fault.at_s)), _line(rng)
     )
 
 
-def _line(rng: random.Random) -> tuple[Gang, ...]:
+def _line(rng: random.Random) -> tuple[ChaosGang, ...]:
     """Return gangs that each need the whole cluster, after one that uses a part of it."""
     names = rng.sample("abcdefgh", _LINE)
-    first = Gang("first", 0.0, 1, 1, job=False, leaves_s=None)
+    first = ChaosGang("first", 0.0, 1, 1, job=False, leaves_s=None)
     return first, *(
-        Gang(f"line-{name}", 0.0, NODES, GPUS, job=rng.random() < 0.5, leaves_s=None)
+        ChaosGang(f"line-{name}", 0.0, NODES, GPUS, job=rng.random() < 0.5, leaves_s=None)
         for name in names
     )
 

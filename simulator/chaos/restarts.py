@@ -20,9 +20,9 @@ from gangsched.api.names import POD_GROUP_LABEL
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
 from gangsched.kube.client.watch import Watch
-from simulator.chaos.faults import Faults
-from simulator.chaos.gangs import GROUPS, PODS, Users
-from simulator.chaos.plan import SCHEDULERS, Plan
+from simulator.chaos.faults import FaultInjector
+from simulator.chaos.gangs import GROUPS, PODS, NamespaceUsers
+from simulator.chaos.plan import SCHEDULERS, ChaosPlan
 from simulator.chaos.reports import (
     Reports,
     compared,
@@ -56,7 +56,7 @@ _SAVED = 13
 _FORECASTS = "gangsched_forecast_seconds_count "
 
 
-class LateError(Exception):
+class WaitTimeoutError(Exception):
     """A condition was not met within the time limit of the run."""
 
 
@@ -126,7 +126,7 @@ class Restarts:
 
     def __init__(
         self,
-        faults: Faults,
+        faults: FaultInjector,
         ports: Mapping[str, int],
         declare: Callable[[str], None],
         say: Callable[[str], None],
@@ -143,14 +143,14 @@ class Restarts:
         self._patience_s = patience_s
 
     async def compare(
-        self, client: KubeClient, reports: ReportWatches, users: Users, todo: Plan
+        self, client: KubeClient, reports: ReportWatches, users: NamespaceUsers, todo: ChaosPlan
     ) -> list[str]:
         """End both leaders; return what their successors changed."""
         try:
             for gang in todo.line:
                 await users.create(gang)
             return await self._compare(client, reports)
-        except LateError as error:
+        except WaitTimeoutError as error:
             return [f"while leaders changed: {error}"]
         finally:
             self._declare(GREEDY)
@@ -221,7 +221,7 @@ class Restarts:
                 return text
             if time.monotonic() > deadline_s:
                 last = changes[0] if changes else "a back-off"
-                raise LateError(f"{leader} does not come to rest; last: {last}")
+                raise WaitTimeoutError(f"{leader} does not come to rest; last: {last}")
 
     def _ends_soon(self, text: str) -> bool:
         """Return whether a back-off ends before everything is compared: then the check waits."""
@@ -272,7 +272,7 @@ class Restarts:
         deadline_s = time.monotonic() + self._patience_s
         while not await holds():
             if time.monotonic() > deadline_s:
-                raise LateError(f"waited {self._patience_s:g} s for {condition}")
+                raise WaitTimeoutError(f"waited {self._patience_s:g} s for {condition}")
             await asyncio.sleep(_LOOK_S)
 
 

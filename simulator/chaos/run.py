@@ -27,9 +27,9 @@ from gangsched.local import components
 from gangsched.local.bootstrap import bootstrap
 from gangsched.local.network import free_ports
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane
-from simulator.chaos.faults import Faults, described
-from simulator.chaos.gangs import GROUPS, JOBS, PODS, Users, surely
+from gangsched.local.plane import Plane, PlaneOptions
+from simulator.chaos.faults import FaultInjector, described
+from simulator.chaos.gangs import GROUPS, JOBS, PODS, NamespaceUsers, surely
 from simulator.chaos.observer import IndependentObserver
 from simulator.chaos.plan import (
     EXTENDED,
@@ -38,8 +38,8 @@ from simulator.chaos.plan import (
     NODES,
     SCHEDULERS,
     Binding,
-    Gang,
-    Plan,
+    ChaosGang,
+    ChaosPlan,
     plan,
 )
 from simulator.chaos.proxy import Proxy
@@ -76,7 +76,7 @@ class Chaos:
         self._service = LeaderService(dict(self._ports.values()))
         self._proxies: dict[str, Proxy] = {}
         self._clocks = {name: plane.folder / f"{name}.clock" for name in SCHEDULERS}
-        self.faults = Faults(plane.programs, self._proxies, self._clocks)
+        self.faults = FaultInjector(plane.programs, self._proxies, self._clocks)
         metrics = {name: port for name, (port, _) in self._ports.items()}
         self._settings = plane.folder / "chaos.yaml"
         self._patience = patience
@@ -121,7 +121,7 @@ class Chaos:
         for proxy in self._proxies.values():
             await proxy.close()
 
-    async def seed(self, todo: Plan) -> list[str]:
+    async def seed(self, todo: ChaosPlan) -> list[str]:
         """Run one seed; return the violations."""
         namespace = f"chaos-{todo.seed}"
         theirs = f"{namespace}-{HOSTILE}"
@@ -141,7 +141,7 @@ class Chaos:
                 await surely(partial(client.create, "/api/v1/namespaces", body))
             intruder = Intruder(client, theirs, todo.seed, pause_s=_BETWEEN_S)
             harm = group.create_task(intruder.run())
-            users = Users(client, namespace)
+            users = NamespaceUsers(client, namespace)
             try:
                 async with reports.watching(client, namespace):
                     wrong = await self._run(client, observer, todo, users)
@@ -173,14 +173,18 @@ class Chaos:
         return [f"namespace {namespace} is not gone {self._recovers_s:g} s after its deletion"]
 
     async def _run(
-        self, client: KubeClient, observer: IndependentObserver, todo: Plan, users: Users
+        self,
+        client: KubeClient,
+        observer: IndependentObserver,
+        todo: ChaosPlan,
+        users: NamespaceUsers,
     ) -> list[str]:
         started_s = time.monotonic()
 
         async def until(moment_s: float) -> None:
             await asyncio.sleep(max(started_s + moment_s - time.monotonic(), 0.0))
 
-        async def live(gang: Gang) -> None:
+        async def live(gang: ChaosGang) -> None:
             await until(gang.at_s)
             await users.create(gang)
             if gang.leaves_s is not None:
@@ -252,7 +256,7 @@ async def _phases(client: KubeClient, namespace: str) -> dict[str, str]:
     }
 
 
-def standing(observer: IndependentObserver, gang: Gang, phases: dict[str, str]) -> str:
+def standing(observer: IndependentObserver, gang: ChaosGang, phases: dict[str, str]) -> str:
     """Return what is wrong with a gang that should run, "" if nothing."""
     bound = observer.bound(gang.name)
     if bound == gang.pods:
@@ -301,7 +305,7 @@ def _by(say: Callable[[str], None], binding: Binding, line: str) -> None:
 
 
 async def _run_all(
-    plans: list[Plan],
+    plans: list[ChaosPlan],
     binding: Binding,
     bad: list[int],
     say: Callable[[str], None],
@@ -311,7 +315,7 @@ async def _run_all(
     plane = Plane(f"chaos-{binding}")
     plane.down()
     nodes = NodeFile(nodes=(NodeGroup(name="n", count=NODES, gpus=GPUS, taints=()),))
-    options = Options(binding="off", operators=False)
+    options = PlaneOptions(binding="off", operators=False)
     await asyncio.to_thread(plane.up, nodes, options, lambda _: None)
     chaos = Chaos(plane, binding, say, patience)
     try:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from gangsched.core.quota.queue_tree import QueueTree
-from simulator.experiments.run import Run
+from simulator.experiments.run import RunResult
 from simulator.experiments.stories import details, slowdown
 from simulator.jobs import GPU, JobOutcome
 
@@ -21,7 +21,7 @@ Figures = dict[str, float]
 _NAMED = 5
 
 
-class State(StrEnum):
+class FinalState(StrEnum):
     """The state of a gang at the end of the run."""
 
     FINISHED = "Finished"
@@ -32,16 +32,18 @@ class State(StrEnum):
     COMING = "NotYetSubmitted"
 
 
-def state(outcome: JobOutcome, run: Run) -> State:
+def state(outcome: JobOutcome, run: RunResult) -> FinalState:
     """Return the state of a gang at the end of the run."""
     if outcome.job.at_s > run.end_s:
-        return State.COMING
+        return FinalState.COMING
     if outcome.ended_s is not None:
-        return State.FINISHED
+        return FinalState.FINISHED
     if outcome.started_s is None:
-        return State.NEVER if outcome.job.id in run.never else State.WAITING
+        return FinalState.NEVER if outcome.job.id in run.never else FinalState.WAITING
     return (
-        State.RUNNING if outcome.runs and outcome.runs[-1][1] >= run.end_s else State.WAITING_AGAIN
+        FinalState.RUNNING
+        if outcome.runs and outcome.runs[-1][1] >= run.end_s
+        else FinalState.WAITING_AGAIN
     )
 
 
@@ -50,12 +52,12 @@ def wait_s(outcome: JobOutcome, now_s: float) -> float:
     return now_s - outcome.job.at_s if outcome.wait_s is None else outcome.wait_s
 
 
-def came(run: Run) -> list[JobOutcome]:
+def came(run: RunResult) -> list[JobOutcome]:
     """Return the gangs that were submitted before the run ended."""
     return [outcome for outcome in run.outcomes if outcome.job.at_s <= run.end_s]
 
 
-def figures(run: Run) -> Figures:
+def figures(run: RunResult) -> Figures:
     """Return the figures of a run; times in seconds, shares from 0 to 1.
 
     Waits and slowdowns count gangs that started; other figures count those that did not.
@@ -63,12 +65,12 @@ def figures(run: Run) -> Figures:
     submitted = came(run)
     done = [outcome for outcome in submitted if outcome.ended_s is not None]
     started = [outcome for outcome in submitted if outcome.started_s is not None]
-    never = sum(state(outcome, run) is State.NEVER for outcome in submitted)
+    never = sum(state(outcome, run) is FinalState.NEVER for outcome in submitted)
     total = sum(dict(node.allocatable).get(GPU, 0) for node in run.nodes)
     values = {
         "jobs": len(submitted),
         "finished": len(done),
-        "running": sum(state(outcome, run) is State.RUNNING for outcome in submitted),
+        "running": sum(state(outcome, run) is FinalState.RUNNING for outcome in submitted),
         "never_started": len(submitted) - len(started),
         "can_never_run": never,
         "still_waiting": len(submitted) - len(started) - never,
@@ -110,7 +112,7 @@ def mean(values: Iterable[float]) -> float:
     return statistics.fmean(listed) if listed else 0.0
 
 
-def _busy(run: Run, until_s: float, total: int) -> float:
+def _busy(run: RunResult, until_s: float, total: int) -> float:
     """Return the share of all GPU time up to `until_s` in which pods held GPUs."""
     held_s = 0.0 if run.stays is None else float(run.stays.gpu_s(until_s).sum())
     return held_s / (total * until_s) if total and until_s else 0.0
@@ -131,27 +133,27 @@ def jain(outcomes: Iterable[JobOutcome], now_s: float) -> float:
 # -- objectives of tuning -----------------------------------------------------------------------
 
 
-def _waits(run: Run) -> list[float]:
+def _waits(run: RunResult) -> list[float]:
     return [wait_s(outcome, run.end_s) for outcome in came(run)]
 
 
-def _slow(run: Run) -> list[float]:
+def _slow(run: RunResult) -> list[float]:
     return [slowdown(outcome, run.end_s) for outcome in came(run)]
 
 
-def _jct(run: Run) -> list[float]:
+def _jct(run: RunResult) -> list[float]:
     ends = (run.end_s if outcome.ended_s is None else outcome.ended_s for outcome in came(run))
     return [end_s - outcome.job.at_s for end_s, outcome in zip(ends, came(run), strict=True)]
 
 
-def _lost_gpu_h(run: Run) -> float:
+def _lost_gpu_h(run: RunResult) -> float:
     """Return the lost work, with all work of gangs that never started."""
     left = (outcome.job for outcome in came(run) if outcome.started_s is None)
     left_s = sum(job.runtime_s * job.all_gpus() for job in left)
     return left_s / 3600 + figures(run)["lost_gpu_h"]
 
 
-OBJECTIVES: dict[str, tuple[int, Callable[[Run], float]]] = {
+OBJECTIVES: dict[str, tuple[int, Callable[[RunResult], float]]] = {
     "wait_mean_s": (1, lambda run: mean(_waits(run))),
     "wait_p95_s": (1, lambda run: _spread(_waits(run))["p95"]),
     "jct_mean_s": (1, lambda run: mean(_jct(run))),
@@ -171,7 +173,7 @@ as lost.
 # -- queues -------------------------------------------------------------------------------------
 
 
-def queue_rows(run: Run) -> list[dict[str, object]]:
+def queue_rows(run: RunResult) -> list[dict[str, object]]:
     """Return a row for each queue that has jobs or holds GPUs; a parent counts its subtree.
 
     GPU-hours count up to the arrival of the last job; `guarantee_used` is a share from 0 to 1.
@@ -229,7 +231,7 @@ def _in_order(tree: QueueTree) -> Iterable[tuple[str, int]]:
 # -- files --------------------------------------------------------------------------------------
 
 
-def jobs_table(run: Run) -> pa.Table:
+def jobs_table(run: RunResult) -> pa.Table:
     """Return a row for each job; `wait_s` and `slowdown` are null if it never started."""
     rows = []
     for outcome in run.outcomes:
@@ -247,7 +249,7 @@ def jobs_table(run: Run) -> pa.Table:
                 "runtime_s": outcome.job.runtime_s,
                 "estimate_s": outcome.job.estimate_s,
                 "state": end_state.value,
-                "why": never.message if never is not None and end_state is State.NEVER else "",
+                "why": never.message if never is not None and end_state is FinalState.NEVER else "",
                 "started_s": outcome.started_s,
                 "ended_s": outcome.ended_s,
                 "wait_s": outcome.wait_s,
@@ -286,22 +288,22 @@ _JOBS = pa.schema(
 """The types are explicit: a column without values would have none."""
 
 
-def samples_table(run: Run) -> pa.Table:
+def samples_table(run: RunResult) -> pa.Table:
     """Return a row for each sample."""
     rows = [asdict(sample) | {"waiting": sum(sample.waiting.values())} for sample in run.samples]
     return pa.Table.from_pylist(rows)
 
 
-def not_started(run: Run) -> list[dict[str, object]]:
+def not_started(run: RunResult) -> list[dict[str, object]]:
     """Return why gangs never started: the number of gangs and some names for each reason."""
     names_by_reason: dict[str, list[str]] = {}
     for outcome in came(run):
         match state(outcome, run):
-            case State.NEVER:
+            case FinalState.NEVER:
                 names_by_reason.setdefault(run.never[outcome.job.id].message, []).append(
                     outcome.job.name
                 )
-            case State.WAITING:
+            case FinalState.WAITING:
                 names_by_reason.setdefault("", []).append(outcome.job.name)
             case _:
                 pass
@@ -311,7 +313,7 @@ def not_started(run: Run) -> list[dict[str, object]]:
     ]
 
 
-def write(run: Run, folder: Path, about: Mapping[str, object]) -> Figures:
+def write(run: RunResult, folder: Path, about: Mapping[str, object]) -> Figures:
     """Write a run's tables and figures; `run.json` comes last, as the mark of a whole run."""
     folder.mkdir(parents=True, exist_ok=True)
     values = figures(run)

@@ -60,7 +60,7 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Run:
+class RunResult:
     """The result of a run.
 
     `stories` has the reports of each gang: time, message, reason. `never` has the gangs that cannot
@@ -123,7 +123,7 @@ def run(
     seed: int,
     traces_read: Sequence[Trace] | None = None,
     engine: Callable[[Limits], Engine] = Engine,
-) -> Run:
+) -> RunResult:
     """Run a scenario once; tests replace `engine` to prove that the checker finds bugs.
 
     Raises:
@@ -138,7 +138,7 @@ def run(
 
 def prepare(
     scenario: Scenario, seed: int, traces_read: Sequence[Trace] | None = None
-) -> tuple[Run, list[Job], InitialState | None]:
+) -> tuple[RunResult, list[Job], InitialState | None]:
     """Return the nodes and queues of a run, its jobs, and its initial state.
 
     Raises:
@@ -158,7 +158,7 @@ def prepare(
             f"{scenario.name}: there are no jobs: {before} has no running or pending gangs, and "
             f"workload has no traces or generators"
         )
-    result = Run(scenario, seed, nodes, _queues(scenario, jobs, nodes, initial), [])
+    result = RunResult(scenario, seed, nodes, _queues(scenario, jobs, nodes, initial), [])
     for trace in traces_read:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
@@ -166,7 +166,7 @@ def prepare(
 
 
 def never_run(
-    result: Run, jobs: Sequence[Job], initial: InitialState | None
+    result: RunResult, jobs: Sequence[Job], initial: InitialState | None
 ) -> dict[GangId, Hopeless]:
     """Return the jobs that the empty cluster cannot run, and why.
 
@@ -221,7 +221,7 @@ class _Runner:
 
     def __init__(
         self,
-        result: Run,
+        result: RunResult,
         jobs: list[Job],
         engine: Callable[[Limits], Engine],
         initial: InitialState | None,
@@ -271,7 +271,7 @@ class _Runner:
         for gang, seats in start.seats.items():
             job_run.at(0.0, lambda g=gang, s=seats: job_run.resume(g, s, start.started_s[g]))  # type: ignore[misc]
 
-    def run(self) -> Run:
+    def run(self) -> RunResult:
         begin_s = time.perf_counter()
         self._job_run.at(0.0, self._take_sample)
         if self._result.last_s:

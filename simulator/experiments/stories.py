@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from gangsched.core.model.ids import NodeName
-from simulator.experiments.run import Run, racks
+from simulator.experiments.run import RunResult, racks
 from simulator.jobs import GPU, JobOutcome
 
 _LEAST_S = 10.0
@@ -23,7 +23,7 @@ def slowdown(outcome: JobOutcome, now_s: float) -> float:
     return max((end_s - outcome.job.at_s) / max(outcome.job.runtime_s, _LEAST_S), 1.0)
 
 
-def details(run: Run) -> dict[str, object]:
+def details(run: RunResult) -> dict[str, object]:
     """Return the data of the report's figures and stories as JSON values."""
     queues = sorted({outcome.job.queue for outcome in run.outcomes})
     lanes = _lanes(run)
@@ -48,7 +48,7 @@ def details(run: Run) -> dict[str, object]:
     }
 
 
-def _story(outcome: JobOutcome, run: Run) -> dict[str, object]:
+def _story(outcome: JobOutcome, run: RunResult) -> dict[str, object]:
     job = outcome.job
     return {
         "name": job.name,
@@ -63,7 +63,7 @@ def _story(outcome: JobOutcome, run: Run) -> dict[str, object]:
     }
 
 
-def _events(outcome: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
+def _events(outcome: JobOutcome, run: RunResult) -> Iterator[tuple[float, str]]:
     """Yield events and reports of a gang; those at equal times come in their order."""
     yield outcome.job.at_s, "submitted"
     for at_s, message, _ in run.stories.get(outcome.job.id, ()):
@@ -79,7 +79,7 @@ def _events(outcome: JobOutcome, run: Run) -> Iterator[tuple[float, str]]:
         yield run.end_s, f"{'running' if runs else 'pending'} when the simulation ends"
 
 
-def _lanes(run: Run) -> dict[NodeName, str]:
+def _lanes(run: RunResult) -> dict[NodeName, str]:
     """Return a lane for each node: its rack, or a block of consecutive nodes."""
     rack_of = {node.name: name for name, nodes in racks(run.nodes).items() for node in nodes}
     if rack_of and len(set(rack_of.values())) <= _LANES and len(rack_of) == len(run.nodes):
@@ -94,7 +94,7 @@ def _lanes(run: Run) -> dict[NodeName, str]:
 
 
 def _occupied(
-    run: Run, lanes: Mapping[NodeName, str], queues: Sequence[str]
+    run: RunResult, lanes: Mapping[NodeName, str], queues: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the mean GPUs that each queue holds in each lane and time step, and all GPUs by lane.
 

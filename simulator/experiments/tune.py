@@ -25,7 +25,7 @@ _HELD_OUT = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class TunedParameter:
     """A field of a scenario and its possible values: `choices`, or a range of numbers."""
 
     field: str
@@ -41,7 +41,7 @@ class Parameter:
         return f"{trial.suggest_float(self.field, self.low, self.high, log=self.log):.6g}"
 
 
-def parameter(text: str) -> Parameter:
+def parameter(text: str) -> TunedParameter:
     """Read FIELD=A,B,C or FIELD=LOW:HIGH or FIELD=LOW:HIGH:log.
 
     Raises:
@@ -51,12 +51,12 @@ def parameter(text: str) -> Parameter:
     name, _, values = text.partition("=")
     low, colon, rest = values.partition(":")
     if name and values and not colon:
-        return Parameter(name, tuple(values.split(",")))
+        return TunedParameter(name, tuple(values.split(",")))
     high, _, scale = rest.partition(":")
     try:
-        result = Parameter(name, (), float(low), float(high), scale == "log")
+        result = TunedParameter(name, (), float(low), float(high), scale == "log")
     except ValueError:
-        result = Parameter("")
+        result = TunedParameter("")
     if not result.field or not result.low < result.high or scale not in ("", "log"):
         raise ConfigError(
             f"--parameter: {text!r} must be FIELD=A,B,C or FIELD=LOW:HIGH, with :log for a "
@@ -123,7 +123,7 @@ class Search:
         self,
         path: Path,
         changes: Sequence[str],
-        parameters: Sequence[Parameter],
+        parameters: Sequence[TunedParameter],
         objective: str,
         out: Path,
         *,

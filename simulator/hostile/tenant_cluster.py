@@ -36,7 +36,7 @@ from simulator.hostile.declared import (
 )
 from simulator.hostile.objects import NAMESPACE, VICTIM, accepted
 from simulator.hostile.templates import Json
-from simulator.hostile.truth import Pod, Truth, allocated, requests
+from simulator.hostile.truth import RealPod, Truth, allocated, requests
 
 CYCLE_S = 1.0
 PLANNED_MAX = 20_000
@@ -186,7 +186,7 @@ class TenantCluster:
         document = {**document, "metadata": {**metadata, **stamped}}
         uid = document["metadata"]["uid"]
         if document["kind"] == "Pod":
-            self.truth.pods[uid] = Pod(document, requests(document["spec"]))
+            self.truth.pods[uid] = RealPod(document, requests(document["spec"]))
             self._show(document)
             if document["spec"].get("nodeName"):
                 self._arrived.append(uid)

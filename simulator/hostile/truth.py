@@ -102,7 +102,7 @@ def _add(total: Amounts, more: Mapping[str, int]) -> None:
 
 
 @dataclass(slots=True)
-class Pod:
+class RealPod:
     """A real pod; `by_us` is set if an order of the scheduler bound it."""
 
     document: Json
@@ -152,11 +152,11 @@ class Pod:
 class Truth:
     """The existing pods by uid, and the assignments of pods that do not exist yet."""
 
-    pods: dict[str, Pod] = field(default_factory=dict)
+    pods: dict[str, RealPod] = field(default_factory=dict)
     assigned: dict[str, dict[str, tuple[str, Amounts]]] = field(default_factory=dict)
     """By gang: pod name -> its node, and the amounts assigned there."""
 
-    def here(self, node: str) -> Iterable[Pod]:
+    def here(self, node: str) -> Iterable[RealPod]:
         """Return the pods that use capacity of a node."""
         return [pod for pod in self.pods.values() if pod.holds and pod.node == node]
 
@@ -207,7 +207,7 @@ class Truth:
                 total["gpu-milli"] += pod.share_milli * len(pod.devices)
         return total
 
-    def admits(self, pod: Pod) -> bool:
+    def admits(self, pod: RealPod) -> bool:
         """Return whether kubelet and ResourceQuota admit a pod that names its own node."""
         if pod.node not in NODES:
             return False

@@ -1,7 +1,7 @@
 """A process that runs histories: a line of JSON in, a line of JSON out.
 
-`Worker` is its client. Time and memory of a history are limited. If one hangs, the process ends
-with the stack of every thread, and the next history gets a new process.
+`HistoryWorker` is its client. Time and memory of a history are limited. If one hangs, the process
+ends with the stack of every thread, and the next history gets a new process.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ BYTES_KEPT = 60
 """Further memory for each byte of the objects."""
 
 
-class Worker:
+class HistoryWorker:
     """Runs histories in a process, one at a time."""
 
     def __init__(self, deadline_s: float) -> None:

@@ -16,7 +16,7 @@ class ViolationError(AssertionError):
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class BoundPod:
     """A bound pod."""
 
     name: PodName
@@ -26,7 +26,7 @@ class Running:
 
 
 def check_no_overcommit(
-    allocatable: Mapping[NodeName, Mapping[str, int]], running: list[Running], now_s: float
+    allocatable: Mapping[NodeName, Mapping[str, int]], running: list[BoundPod], now_s: float
 ) -> None:
     """Check that no node holds more than its allocatable amount of any resource.
 
@@ -52,7 +52,7 @@ def check_no_overcommit(
 
 def check_all_or_none(
     gangs: Mapping[GangId, Gang],
-    running: list[Running],
+    running: list[BoundPod],
     ended: Mapping[GangId, int],
     partial_since_s: dict[GangId, float],
     now_s: float,
@@ -93,7 +93,7 @@ class Situation:
     """
 
     nodes: Mapping[NodeName, Node]
-    running: tuple[Running, ...] = ()
+    running: tuple[BoundPod, ...] = ()
     topology: Topology | None = None
     exclusive: Mapping[GangId, str] | None = None
 
@@ -114,7 +114,7 @@ def check_placement(
         placed = sum(1 for name in places if members[name].role == role)
         _require(placed >= least, f"{placed} of role {role}, at least {least} wanted")
     added = [
-        Running(name, waiting.gang.id, node, members[name].needs) for name, node in places.items()
+        BoundPod(name, waiting.gang.id, node, members[name].needs) for name, node in places.items()
     ]
     _check_capacity([*situation.running, *added], situation.nodes)
     for pod in added:
@@ -127,7 +127,7 @@ def _require(holds: bool, what: str) -> None:
         raise ViolationError(what)
 
 
-def _check_capacity(pods: list[Running], nodes: Mapping[NodeName, Node]) -> None:
+def _check_capacity(pods: list[BoundPod], nodes: Mapping[NodeName, Node]) -> None:
     allocatable = {name: dict(node.allocatable) for name, node in nodes.items()}
     check_no_overcommit(allocatable, pods, 0.0)
     for name, node in nodes.items():

@@ -22,8 +22,8 @@ from gangsched.core.model.ids import GangId
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.watch import Watch
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options, Plane
-from simulator.experiments.run import Run, entries_of, prepare
+from gangsched.local.plane import Plane, PlaneOptions
+from simulator.experiments.run import RunResult, entries_of, prepare
 from simulator.jobs import Job, JobOutcome
 from simulator.scenarios.scenario import Scenario
 
@@ -111,7 +111,7 @@ def run_on_kwok(
     speedup: float,
     journal: Path,
     progress: Callable[[str], None] = lambda _: None,
-) -> tuple[Run, float]:
+) -> tuple[RunResult, float]:
     """Run a scenario on a new local control plane; return the run, and its largest delay.
 
     The delay is that of creating a job, in real seconds. It shows whether the machine was too slow
@@ -143,7 +143,7 @@ def run_on_kwok(
     config.parent.mkdir(parents=True, exist_ok=True)
     settings = scenario.policies.model_dump(mode="json") | {"journal": str(journal.resolve())}
     config.write_text(yaml.safe_dump(settings))
-    options = Options("direct", flags=(("gangsched", f"--config {config}"),))
+    options = PlaneOptions("direct", flags=(("gangsched", f"--config {config}"),))
     try:
         plane.up(NodeFile(nodes=nodes), options, progress)
         begin_s = time.perf_counter()
@@ -158,7 +158,7 @@ def run_on_kwok(
 async def _run(
     plane: Plane,
     scenario: Scenario,
-    result: Run,
+    result: RunResult,
     jobs: Sequence[Job],
     speedup: float,
     progress: Callable[[str], None],
@@ -207,7 +207,7 @@ async def _ended(seen: _Seen, quiet_s: float, progress: Callable[[str], None]) -
 
 
 async def _declare(
-    client: KubeClient, scenario: Scenario, result: Run, jobs: Sequence[Job]
+    client: KubeClient, scenario: Scenario, result: RunResult, jobs: Sequence[Job]
 ) -> None:
     """Create the queues and the topology."""
     for entry in entries_of(scenario, jobs, result.nodes):
@@ -324,7 +324,7 @@ def agreement(
     )
 
 
-def start_delay_s(run: Run, speedup: float) -> float:
+def start_delay_s(run: RunResult, speedup: float) -> float:
     """Return the median real time from creation to start, for jobs that found free capacity.
 
     That is how long the API calls of a start take. The tenth of the jobs with the shortest waits is

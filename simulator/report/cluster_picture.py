@@ -27,7 +27,7 @@ mpl.rcParams["font.family"] = "sans-serif"
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class ClusterDrawing:
     """One drawing of a cluster with its title and the places of a gang."""
 
     title: str
@@ -36,7 +36,7 @@ class Scene:
     places: Mapping[PodName, NodeName]
 
 
-def draw(scenes: Sequence[Scene], path: Path) -> None:
+def draw(scenes: Sequence[ClusterDrawing], path: Path) -> None:
     """Draw scenes side by side into an SVG file."""
     figure = Figure(figsize=(4.9 * len(scenes), 3.7), layout="constrained")
     axes = figure.subplots(1, len(scenes), squeeze=False)[0]
@@ -45,7 +45,7 @@ def draw(scenes: Sequence[Scene], path: Path) -> None:
     figure.savefig(path, metadata={"Date": None}, bbox_inches="tight", pad_inches=0.06)
 
 
-def _draw_cluster(axis: Axes, scene: Scene) -> None:
+def _draw_cluster(axis: Axes, scene: ClusterDrawing) -> None:
     tree = scene.cluster.tree()
     assert tree is not None, "a picture needs a topology"  # noqa: S101
     left = 0.0
@@ -80,7 +80,9 @@ def _by_domain(tree: TopologyTree, cluster: Cluster) -> dict[str, dict[str, list
     return domains
 
 
-def _draw_rack(axis: Axes, scene: Scene, left: float, rack: str, hosts: list[NodeName]) -> float:
+def _draw_rack(
+    axis: Axes, scene: ClusterDrawing, left: float, rack: str, hosts: list[NodeName]
+) -> float:
     cluster = scene.cluster
     column = cluster.resources.index(GPU)
     ranks = {member.name: member.rank for member in scene.waiting.members}

@@ -22,7 +22,7 @@ Figures = dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class StoredRun:
     """One run, read from its folder."""
 
     variant: str
@@ -47,14 +47,14 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Runs:
+class ReportRuns:
     """All runs of a report, with variants in the order of the command."""
 
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[StoredRun, ...]
 
-    def by_variant(self) -> dict[str, list[Outcome]]:
+    def by_variant(self) -> dict[str, list[StoredRun]]:
         """Return the runs of each variant, by seed."""
-        variants: dict[str, list[Outcome]] = {}
+        variants: dict[str, list[StoredRun]] = {}
         for outcome in self.outcomes:
             variants.setdefault(outcome.variant, []).append(outcome)
         return {
@@ -63,13 +63,13 @@ class Runs:
         }
 
 
-def read(tasks: list[Task]) -> Runs:
+def read(tasks: list[Task]) -> ReportRuns:
     """Read the outcome of each task."""
     outcomes = []
     for task in tasks:
         document = json.loads((task.folder / "run.json").read_text())
         outcomes.append(
-            Outcome(
+            StoredRun(
                 task.variant.label,
                 task.seed,
                 document["figures"],
@@ -78,7 +78,7 @@ def read(tasks: list[Task]) -> Runs:
                 task.variant.scenario,
             )
         )
-    return Runs(tuple(outcomes))
+    return ReportRuns(tuple(outcomes))
 
 
 # -- the table --------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ def placed_by(scenario: Scenario) -> str:
     return f"placer: {placer}; a cluster's default is {usual} (--set policies.placer={usual})"
 
 
-def compared(runs: Runs) -> list[dict[str, Any]]:
+def compared(runs: ReportRuns) -> list[dict[str, Any]]:
     """Return a row for each variant: means, and differences from the first, paired by seed."""
     grouped = runs.by_variant()
     first = next(iter(grouped.values()))
@@ -201,11 +201,11 @@ def compared(runs: Runs) -> list[dict[str, Any]]:
     return rows
 
 
-def _never(outcomes: list[Outcome]) -> float:
+def _never(outcomes: list[StoredRun]) -> float:
     return statistics.fmean(outcome.figures["never_started"] for outcome in outcomes)
 
 
-def by_queue(runs: Runs) -> list[dict[str, Any]]:
+def by_queue(runs: ReportRuns) -> list[dict[str, Any]]:
     """Return a row for each queue and variant with means over the seeds, in the queues' order."""
     rows_of: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for name, outcomes in runs.by_variant().items():
@@ -238,7 +238,7 @@ def _difference(column: Column, pairs: list[float]) -> dict[str, str]:
 # -- the page -----------------------------------------------------------------------------------
 
 
-def render(runs: Runs) -> str:
+def render(runs: ReportRuns) -> str:
     """Return the report as HTML."""
     heads = {name: outcomes[0] for name, outcomes in runs.by_variant().items()}
     jobs = {name: outcome.jobs() for name, outcome in heads.items()}

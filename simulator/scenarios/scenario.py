@@ -57,7 +57,7 @@ class QueuesOfWorkload(_Part):
     strict: bool = False
 
 
-class Cluster(_Part):
+class ClusterSpec(_Part):
     """The nodes, and the topology that their labels describe."""
 
     nodes: tuple[NodeGroup, ...] = ()
@@ -70,7 +70,7 @@ class Cluster(_Part):
     """Size the only group of nodes so that the jobs request this multiple of its GPUs."""
 
     @model_validator(mode="after")
-    def _one_group(self) -> "Cluster":
+    def _one_group(self) -> "ClusterSpec":
         distinct(self.nodes)
         if not self.nodes and self.snapshot is None:
             raise ValueError("there are no nodes: give groups of nodes, or a snapshot")
@@ -143,7 +143,7 @@ class Generator(_Part):
     users: int = Field(1, ge=1)
 
 
-class Workload(_Part):
+class WorkloadSpec(_Part):
     """The jobs, when they arrive, and what users declare about them."""
 
     traces: tuple[TraceSource, ...] = ()
@@ -165,7 +165,7 @@ class Workload(_Part):
     """How long the pods of a preempted job take to terminate."""
 
 
-class Faults(_Part):
+class FaultSpec(_Part):
     """Failures at exponential intervals, from the seed of the run."""
 
     node_mtbf: Positive | None = None
@@ -215,11 +215,11 @@ class Scenario(_Part):
 
     version: Literal["gangsched.io/simulation/v1"]
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    cluster: Cluster
+    cluster: ClusterSpec
     queues: tuple[QueueEntry, ...] | QueuesOfWorkload = ()
     policies: PolicyChoice = PolicyChoice()
-    workload: Workload = Workload()
-    faults: Faults = Faults()
+    workload: WorkloadSpec = WorkloadSpec()
+    faults: FaultSpec = FaultSpec()
     delays: Delays = Delays()
     horizon: Positive | None = None
     """When the run ends; default: at the end of the last job."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
-from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.gangs import Gang, PendingGang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
@@ -154,7 +154,7 @@ def _needs(rng: random.Random) -> PodRequirements:
 
 def _asks(rng: random.Random, count: int) -> Constraints:
     kind = rng.random()
-    near = TopologyRequest(required=rng.choice((None, None, "rack", "block", "host")))
+    near = LevelRequest(required=rng.choice((None, None, "rack", "block", "host")))
     if count % 2 == 0 and rng.random() < 0.2:
         near = replace(near, slices=(SliceRequest("host", 2),))
     return Constraints(

@@ -18,7 +18,7 @@ from gangsched.core.model.pods import PodRequirements
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from simulator.invariants.placement_checks import (
-    Running,
+    BoundPod,
     ViolationError,
     check_all_or_none,
     check_no_overcommit,
@@ -27,7 +27,7 @@ from simulator.virtual.event_loop import EventLoop
 
 
 @dataclass(frozen=True, slots=True)
-class Faults:
+class FaultRates:
     """What fails and how often; probabilities for each action, times in seconds."""
 
     bind_fails: float = 0.02
@@ -40,7 +40,7 @@ class Faults:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class GeneratedWorkload:
     """Generated gangs: random arrivals, mixed sizes; for half of them the pods come first."""
 
     nodes: int = 20
@@ -64,7 +64,7 @@ class _Pod:
 
 
 @dataclass(slots=True)
-class Outcome:
+class FaultRunResult:
     """Counts of a run, and the log of its orders."""
 
     placed: int = 0
@@ -83,14 +83,14 @@ class FaultWorld:
         self,
         seed: int,
         policies: Policies,
-        workload: Workload | None = None,
-        faults: Faults | None = None,
+        workload: GeneratedWorkload | None = None,
+        faults: FaultRates | None = None,
         engine: Callable[[Limits], Engine] = Engine,
     ) -> None:
         self.seed = seed
-        self.faults = faults or Faults()
-        self.workload = workload or Workload()
-        self.outcome = Outcome()
+        self.faults = faults or FaultRates()
+        self.workload = workload or GeneratedWorkload()
+        self.outcome = FaultRunResult()
         self._policies = policies
         self._random = random.Random(seed)  # noqa: S311 -- a simulation, not a secret
         self._engine = engine(Limits(barrier_s=20.0, backoff_s=0.5, avoid_s=5.0))
@@ -104,7 +104,7 @@ class FaultWorld:
         self._partial: dict[GangId, float] = {}
         self._uids = 0
 
-    def run(self, horizon_s: float = 20_000.0) -> Outcome:
+    def run(self, horizon_s: float = 20_000.0) -> FaultRunResult:
         """Run until every gang finished or the horizon is reached.
 
         Raises:
@@ -312,7 +312,7 @@ class FaultWorld:
 
     def _check(self) -> None:
         running = [
-            Running(pod.name, pod.gang, pod.node, pod.needs)
+            BoundPod(pod.name, pod.gang, pod.node, pod.needs)
             for pod in self._pods.values()
             if pod.node is not None and not pod.ended
         ]

@@ -21,7 +21,7 @@ _NONE_S = 1e-9
 
 
 @dataclass(slots=True)
-class Progress:
+class JobProgress:
     """A job and the work that is left of it."""
 
     job: Job
@@ -37,7 +37,7 @@ def replan(
     jobs: Sequence[Job],
     policies: Policies,
     overhead_s: Callable[[Job], float],
-) -> list[Progress]:
+) -> list[JobProgress]:
     """Run jobs to their end; at every event each running job loses `overhead_s` of work."""
     engine = Engine(Limits())
     for node in nodes:
@@ -49,9 +49,9 @@ def replan(
     view = engine.view.snapshot_all()
     pending = {gang.gang.id: gang for gang in view.waiting}
     view = replace(view, waiting=())
-    all_jobs = [Progress(job, pending[job.id], job.runtime_s) for job in jobs]
+    all_jobs = [JobProgress(job, pending[job.id], job.runtime_s) for job in jobs]
     arrivals = sorted(all_jobs, key=lambda progress: progress.job.at_s)
-    active: dict[GangId, Progress] = {}
+    active: dict[GangId, JobProgress] = {}
     now_s, at = 0.0, 0
     while at < len(arrivals) or active:
         ends_s = min((now_s + p.left_s for p in active.values() if p.runs), default=float("inf"))
@@ -79,7 +79,7 @@ def replan(
     return all_jobs
 
 
-def _lines(active: Iterable[Progress]) -> tuple[EquivalenceClassView, ...]:
+def _lines(active: Iterable[JobProgress]) -> tuple[EquivalenceClassView, ...]:
     """Return the jobs by equivalence class, each with the service that it has attained."""
     classes: dict[int, list[PendingGang]] = {}
     for progress in active:

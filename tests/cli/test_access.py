@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from gangsched.cli import main
-from gangsched.cli.source import Source
+from gangsched.cli.source import ClusterSource
 from gangsched.config import ConfigError
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError
@@ -58,13 +58,13 @@ def test_several_files_are_read_as_kubectl_does(file, tmp_path, monkeypatch):
 
 
 def test_a_name_may_stand_alone(file):
-    source = Source(Access(file))
+    source = ClusterSource(Access(file))
     assert source.full_name("job", None) == "vision/job"
     assert source.full_name("job", "speech") == "speech/job"
     assert source.full_name("speech/job", None) == "speech/job"
     assert source.full_name("speech/job", "speech") == "speech/job"
     assert (
-        Source(Access(Path("/absent")), snapshot=Path("snapshot")).full_name("job", None)
+        ClusterSource(Access(Path("/absent")), snapshot=Path("snapshot")).full_name("job", None)
         == "default/job"
     )
     with pytest.raises(ConfigError, match="'vision' is not the namespace of 'speech/job'"):

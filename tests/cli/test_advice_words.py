@@ -19,7 +19,7 @@ from gangsched.config import ConfigError, SchedulerConfig
 from gangsched.core.facts import GangSeen, NodeSeen, QueueSeen, TopologySeen
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.queues import Queue, Quota
-from gangsched.core.model.runtime import Estimate, Source
+from gangsched.core.model.runtime import Estimate, EstimateSource
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort
 from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter
@@ -110,7 +110,7 @@ def test_only_a_gang_that_lacks_capacity_needs_moves():
     [(0.0, "00:16:40", "00:50:00"), (1500.0, "00:27:45", "00:53:08")],
 )
 def test_an_end_has_the_range_that_forecasts_draw_from(ran_s, earliest, latest):
-    found = expected_end(Estimate(2000.0, 1000.0, 3000.0, Source.ASSUMED), 0.0, ran_s)
+    found = expected_end(Estimate(2000.0, 1000.0, 3000.0, EstimateSource.ASSUMED), 0.0, ran_s)
     assert found["earliest"] == f"1970-01-01T{earliest}Z"
     assert found["latest"] == f"1970-01-01T{latest}Z"
 

@@ -18,7 +18,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.engine.engine import Engine, State
 from gangsched.core.engine.gangs.gang import GangState
-from gangsched.core.model.constraints import Constraints, SliceRequest, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
@@ -30,8 +30,8 @@ from gangsched.core.placement.constraints import resolve_constraints
 from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.objectives import DEFAULT
 from gangsched.core.placement.optimal import patterns
-from gangsched.core.placement.optimal.optimise import Options, optimise
-from gangsched.core.placement.optimal.patterns import PATTERNS_MAX, TooLargeError, maximal
+from gangsched.core.placement.optimal.optimise import SolverOptions, optimise
+from gangsched.core.placement.optimal.patterns import PATTERNS_MAX, ProgramTooLargeError, maximal
 from gangsched.core.placement.relaxations import relaxations
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
@@ -90,7 +90,7 @@ def test_sixty_four_kinds_of_pods_are_planned():
 @pytest.mark.parametrize("sizes", [[2] * 64, [3] * 40, [PATTERNS_MAX**2 + 1], [1000] * 3])
 def test_too_many_ways_to_combine_pods_are_not_tried(sizes):
     vectors = [np.array([1, 1000 + at]) for at in range(len(sizes))]
-    with pytest.raises(TooLargeError, match="too many ways"):
+    with pytest.raises(ProgramTooLargeError, match="too many ways"):
         maximal(np.array([10**6, 10**9]), vectors, [range(size) for size in sizes], None)
 
 
@@ -135,7 +135,7 @@ def test_a_gang_of_too_many_pods_is_refused(monkeypatch):
 def test_late_members_of_one_domain_are_one_kind():
     engine = an_engine(*(node(f"n{i}", labels={"rack": f"r{i}"}) for i in range(2)))
     engine.observe(f.TopologySeen(Topology("default", (Level("rack", "rack"),))), 0.0)
-    near = TopologyRequest(slices=(SliceRequest("rack", 4),))
+    near = LevelRequest(slices=(SliceRequest("rack", 4),))
     role = Role("worker", 8, 2, needs(), near)
     engine.observe(f.GangSeen(gang("a", 2, roles=(role,))), 0.0)
     for index in (0, 4):
@@ -437,7 +437,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
     monkeypatch.setattr(fill.Filling, "_fill", counted)
     engine = hosts(*range(3, 43))  # together they need 42 cores
     roles = (Role("a", 1, 1, needs(0, 2000)), Role("b", 1, 1, needs(0, 40_000)))
-    near = Constraints(near=TopologyRequest(required="host"))
+    near = Constraints(near=LevelRequest(required="host"))
     engine.observe(f.GangSeen(gang("g", 2, roles=roles, constraints=near)), 0.0)
     plan(engine)
     assert set(dict(engine.view.gangs[GangId("ns/g")].assignments()).values()) == {"n39"}
@@ -446,7 +446,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
     engine.observe(f.GangSeen(gang("g", 2, roles=roles, constraints=near)), 0.0)
     tried.clear()
     placed = optimise(
-        engine.view.pending(GangId("ns/g")), engine.begin_cycle(), Options(DEFAULT, 0.0, 512)
+        engine.view.pending(GangId("ns/g")), engine.begin_cycle(), SolverOptions(DEFAULT, 0.0, 512)
     )
     assert isinstance(placed, Refusal)
     assert not placed.proved
@@ -454,7 +454,7 @@ def test_of_very_many_domains_the_tightest_and_the_roomiest_are_tried(monkeypatc
 
 
 def test_few_changes_are_tried_to_say_what_is_in_the_way():
-    roles = tuple(Role(f"r{i}", 1, 1, needs(), TopologyRequest(required="host")) for i in range(64))
+    roles = tuple(Role(f"r{i}", 1, 1, needs(), LevelRequest(required="host")) for i in range(64))
     wide = waiting(gang("g", 64, roles=roles))
     scope = resolve_constraints(wide, an_engine(node("n")).view.cluster)
     assert len(list(relaxations(wide, scope))) == bounds.CHANGES_TRIED.most
@@ -466,5 +466,5 @@ def test_a_program_that_is_too_large_costs_time_as_well(monkeypatch):
     roles = (Role("a", 2, 2, large(1)), Role("b", 2, 2, large(2)))
     engine.observe(f.GangSeen(gang("g", 4, roles=roles)), 0.0)
     snapshot = engine.begin_cycle()
-    optimise(engine.view.pending(GangId("ns/g")), snapshot, Options(DEFAULT, 1.0, 512))
+    optimise(engine.view.pending(GangId("ns/g")), snapshot, SolverOptions(DEFAULT, 1.0, 512))
     assert snapshot.solver_budget.left_s < 4.0

@@ -19,8 +19,8 @@ from gangsched.core.snapshot import Snapshot
 from gangsched.plugins import load_policies
 from gangsched.recording.audit_log import AuditLog
 from gangsched.recording.journal import (
-    Entry,
     Journal,
+    JournalEntry,
     RecordingEngine,
     engine_of,
     entries,
@@ -83,7 +83,7 @@ class Replayed:
             self.orders.append(json.dumps(line, separators=(",", ":")))
 
 
-def begin(entry: Entry, file: io.StringIO) -> Engine:
+def begin(entry: JournalEntry, file: io.StringIO) -> Engine:
     """Return an engine that writes a journal, as one began by a journal."""
     before = engine_of(entry)
     engine = RecordingEngine(Engine(before.limits, before.view.ledger), Journal(file))

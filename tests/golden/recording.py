@@ -12,7 +12,7 @@ from typing import IO
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
-from gangsched.core.model.constraints import Constraints, SliceRequest, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.mig_profiles import offers
@@ -92,15 +92,15 @@ class Recorded(ApiCallJobRun):
         """Return a job that asks for more than GPUs, now and then."""
         near = self._rng.choice(
             (
-                TopologyRequest(),
-                TopologyRequest(),
-                TopologyRequest(preferred="rack"),
-                TopologyRequest(required="rack"),
-                TopologyRequest("zone"),
+                LevelRequest(),
+                LevelRequest(),
+                LevelRequest(preferred="rack"),
+                LevelRequest(required="rack"),
+                LevelRequest("zone"),
             )
         )
         if self._rng.random() < 0.3:
-            near = TopologyRequest(slices=(SliceRequest("rack", 1),)) if job.pods == 1 else near
+            near = LevelRequest(slices=(SliceRequest("rack", 1),)) if job.pods == 1 else near
         return replace(
             job, constraints=Constraints(near=near), min_runtime_s=self._rng.choice((0.0, 9.0))
         )
@@ -259,7 +259,7 @@ class Recorded(ApiCallJobRun):
     def _elastic(self) -> None:
         most = self._rng.choice((4, 6))
         roles = (Role("w", most, 2, asks(2, tolerations=(Toleration("spot", "Exists", "", ""),))),)
-        near = Constraints(near=TopologyRequest(preferred="rack"), gpu_types=("H100", "A100"))
+        near = Constraints(near=LevelRequest(preferred="rack"), gpu_types=("H100", "A100"))
         more = {"movable": True, "max_runtime_s": 60.0, "expected_runtime_s": 40.0}
         self._declare(Gang(self._name("elastic"), 2, roles, constraints=near, **more))
 

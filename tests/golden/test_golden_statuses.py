@@ -18,7 +18,7 @@ from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.queues import AdvanceReservation, GpuBudget, Queue, Quota
 from gangsched.core.model.refusal import NearMiss, Reason, Refusal, Remedy
-from gangsched.core.model.runtime import Source
+from gangsched.core.model.runtime import EstimateSource
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.orders import Release, Report, Reserve
 from gangsched.core.planning.forecast import Prediction
@@ -200,7 +200,7 @@ async def test_when_a_gang_starts_and_what_is_wrong_with_it():
     made.subject(G, OURS)
     made.apply(REPORTS["refused NotEnoughFree"][0])
     late_s = NOW_S + 3e9
-    one = Prediction(G, 2, late_s, late_s - 60, late_s + 60, Source.LEARNED)
+    one = Prediction(G, 2, late_s, late_s - 60, late_s + 60, EstimateSource.LEARNED)
     made.predict({G: one}, {G: BackfillReservation(G, late_s + 120, ())})
     running = asyncio.create_task(made.run())
     await quiet(api)
@@ -288,7 +288,9 @@ async def test_what_is_written_of_queues_and_reservations(rounds, named):
     writer.queues.track("unread", "uid", "Queue unread: spec.weight: 'heavy' is no number")
     for name in ("upkeep", "weekly", "past"):
         writer.reservations.track(name, f"uid-{name}", None)
-    at = Prediction(GangId("ns/waits"), 1, NOW_S + 90, NOW_S + 60, NOW_S + 120, Source.DECLARED)
+    at = Prediction(
+        GangId("ns/waits"), 1, NOW_S + 90, NOW_S + 60, NOW_S + 120, EstimateSource.DECLARED
+    )
     with pytest.raises(EnoughError):
         await writer.run(engine.view, lambda: {at.gang: at})
     agrees(f"queues{'-named' if named else ''}.jsonl", lines(api.asked))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gangsched.local import components
 from gangsched.local.components import Component
-from gangsched.local.gobuild import Source
+from gangsched.local.gobuild import GoPackage
 
 _HERE = Path(__file__).parent / "versions"
 OWN = components.KUBERNETES.rpartition(".")[0]
@@ -25,14 +25,14 @@ def api_server(version: str) -> Path:
     return components.ensure(print, (component,)) / component.names[0]
 
 
-def _source(version: str) -> Source:
+def _source(version: str) -> GoPackage:
     module = _HERE / version
     (required,) = (
         line.split()[1]
         for line in (module / "go.mod").read_text().splitlines()
         if line.startswith("\tk8s.io/kubernetes v")
     )
-    return Source(
+    return GoPackage(
         module,
         "k8s.io/kubernetes/cmd/kube-apiserver",
         components.kubernetes_ldflags(required),

@@ -11,7 +11,7 @@ from audited import AUDIT
 from cluster import Cluster
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options, Plane
+from gangsched.local.plane import Plane, PlaneOptions
 
 KWOK = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 PROCESS = NodeGroup(name="p", kind="process", count=2, cpu="64", memory="64Gi", gpus=4)
@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items):
 
 
 @contextlib.contextmanager
-def a_plane(name: str, nodes: NodeFile, options: Options):
+def a_plane(name: str, nodes: NodeFile, options: PlaneOptions):
     """Start a control plane, and stop it whatever happens."""
     AUDIT.mkdir(parents=True, exist_ok=True)
     log = AUDIT / f"{name}-{os.getpid()}-{next(_numbers)}.log"
@@ -60,7 +60,7 @@ def start(binding: str):
     """Start the shared plane of one way of binding."""
     nodes = NodeFile(nodes=(KWOK, PROCESS.model_copy(update={"taints": (PROCESS_TAINT,)})))
     flags = (("kube-apiserver", UPSTREAM_GROUPS), ("kube-controller-manager", CONTROLLERS))
-    return a_plane(f"test-{binding}", nodes, Options(binding=binding, flags=flags))
+    return a_plane(f"test-{binding}", nodes, PlaneOptions(binding=binding, flags=flags))
 
 
 @pytest.fixture(scope="session", params=["direct", "extender"])
@@ -77,7 +77,7 @@ def cluster(request):
 @pytest.fixture(scope="session", params=["laptop"])
 def laptop(request):
     """What a user gets on a laptop: process nodes alone, through the extender."""
-    options = Options(flags=(("kube-controller-manager", CONTROLLERS),))
+    options = PlaneOptions(flags=(("kube-controller-manager", CONTROLLERS),))
     with a_plane(f"test-{request.param}", NodeFile(nodes=(PROCESS,)), options) as plane:
         yield Cluster(plane, "extender")
 

@@ -19,7 +19,7 @@ from waiting import patience_s
 from gangsched.config import load_config
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options, environment
+from gangsched.local.plane import PlaneOptions, environment
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ROOT / "manifests" / "chart"
@@ -168,7 +168,7 @@ def test_helm_has_nothing_to_say_against_it(helm, chart):
 @pytest.fixture
 def empty():
     """A cluster that knows nothing of us yet."""
-    with a_plane("test-chart", NodeFile(nodes=()), Options(binding="off", bare=True)) as plane:
+    with a_plane("test-chart", NodeFile(nodes=()), PlaneOptions(binding="off", bare=True)) as plane:
         yield Cluster(plane, "off")
 
 

@@ -11,7 +11,7 @@ from test_racks import TOPOLOGY, likes, rack, worker
 from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options, environment
+from gangsched.local.plane import PlaneOptions, environment
 
 NODES = NodeFile(nodes=(rack("a", 0), rack("b", 0)))
 
@@ -22,7 +22,7 @@ def moving(tmp_path_factory):
     folder = tmp_path_factory.mktemp("moves")
     config = folder / "config.yaml"
     config.write_text("defragment: apply\nadvice_interval_s: 0.2\n")
-    with a_plane("test-moves", NODES, Options(binding="off")) as plane:
+    with a_plane("test-moves", NODES, PlaneOptions(binding="off")) as plane:
         cluster = Cluster(plane, "direct")
         cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
         # Else the scheduler may begin with those nodes that are ready first.

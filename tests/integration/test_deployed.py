@@ -21,7 +21,7 @@ from gangsched.cli.main import support_bundle
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -34,7 +34,7 @@ FOR_EVER = "sleep 1000000"
 def deployed():
     """What `local up --binding off` gives, onto which is installed as docs/operations.md says."""
     nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
-    with a_plane("test-deployed", nodes, Options(binding="off", topology=True)) as plane:
+    with a_plane("test-deployed", nodes, PlaneOptions(binding="off", topology=True)) as plane:
         cluster = Cluster(plane, "extender")
         (install,) = commands("Install")
         cluster.kubectl(*install)

@@ -10,7 +10,7 @@ from conftest import KWOK, a_plane
 from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 BOTH = ("gangsched", "gangsched-standby")
 
@@ -24,7 +24,7 @@ def pair(tmp_path_factory):
     settings = tmp_path_factory.mktemp("pair") / "settings.yaml"
     settings.write_text(f"lease_s: {patience_s(4)}\n")
     flags = (("gangsched", f"--config {settings}"),)
-    options = Options(binding="direct", standby=True, flags=flags)
+    options = PlaneOptions(binding="direct", standby=True, flags=flags)
     with a_plane("test-failover", NodeFile(nodes=(KWOK,)), options) as plane:
         yield Cluster(plane, "direct")
 

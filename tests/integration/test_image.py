@@ -21,7 +21,7 @@ from waiting import patience_s
 from gangsched.local import components
 from gangsched.local.loading import load
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 ROOT = Path(__file__).parents[2]
 UNUSED = {"__pycache__", "tests", "include"}
@@ -68,7 +68,7 @@ def build(folder, *words, **more):
 def deployed():
     """A control plane without gangsched, as docs/operations.md has it."""
     nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
-    with a_plane("test-image", nodes, Options(binding="off", topology=True)) as plane:
+    with a_plane("test-image", nodes, PlaneOptions(binding="off", topology=True)) as plane:
         yield Cluster(plane, "direct")
 
 

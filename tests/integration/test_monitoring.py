@@ -22,7 +22,7 @@ from waiting import patience_s
 
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 DONE = "Succeeded"
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,7 @@ def day(tmp_path_factory):
     config = tmp_path_factory.mktemp("day") / "config.yaml"
     config.write_text(SETTINGS)
     flags = (("gangsched", f"--config {config}"),)
-    options = Options(binding="direct", flags=flags, monitoring=True)
+    options = PlaneOptions(binding="direct", flags=flags, monitoring=True)
     with a_plane("test-day", NodeFile(nodes=(NODES,)), options) as plane:
         cluster = Cluster(plane, "direct")
         cluster.namespace = cluster.new_namespace()

@@ -6,7 +6,7 @@ from cluster import Cluster
 from conftest import KWOK, a_plane
 
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 pytestmark = pytest.mark.long
 
@@ -84,7 +84,7 @@ def native(request):
     """A control plane of a version that serves groups of its own."""
     served, gates = GATES[request.param]
     flags = f"--feature-gates={gates} --runtime-config={GROUP}/{served}=true"
-    options = Options(
+    options = PlaneOptions(
         binding="direct", api_server=api_server(request.param), flags=(("kube-apiserver", flags),)
     )
     name = f"test-native-{request.param.replace('.', '-')}"

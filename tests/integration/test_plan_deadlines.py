@@ -9,7 +9,7 @@ from test_faults import wait_reason
 from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 BOTH = ("gangsched", "gangsched-standby")
 
@@ -40,7 +40,7 @@ def pair(tmp_path, monkeypatch):
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     flags = (("gangsched", f"--config {settings}"),)
-    options = Options(binding="direct", standby=True, operators=False, flags=flags)
+    options = PlaneOptions(binding="direct", standby=True, operators=False, flags=flags)
     with a_plane("test-endless", NodeFile(nodes=(KWOK,)), options) as plane:
         yield Cluster(plane, "direct")
 

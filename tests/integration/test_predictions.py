@@ -15,7 +15,7 @@ from kubernetes.client.exceptions import ApiException
 from waiting import until
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 NOON_S = 29.0
 NODES = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
@@ -72,7 +72,7 @@ def day(tmp_path_factory):
     config = tmp_path_factory.mktemp("day") / "config.yaml"
     config.write_text(SETTINGS)
     flags = (("gangsched", f"--config {config}"),)
-    options = Options(binding="direct", flags=flags)
+    options = PlaneOptions(binding="direct", flags=flags)
     with a_plane("test-predictions", NodeFile(nodes=(NODES,)), options) as plane:
         cluster = Cluster(plane, "direct")
         cluster.namespace = cluster.new_namespace()

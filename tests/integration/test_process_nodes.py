@@ -16,7 +16,7 @@ from waiting import patience_s, until
 
 from gangsched.api.timestamps import rfc3339
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options, Plane, environment
+from gangsched.local.plane import Plane, PlaneOptions, environment
 from gangsched.local.processes import marked
 
 MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
@@ -25,7 +25,7 @@ MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
 @pytest.fixture(scope="module", params=MODES)
 def node(request):
     """A control plane with process nodes of one isolation."""
-    options = Options(binding="direct", isolation=request.param)
+    options = PlaneOptions(binding="direct", isolation=request.param)
     with a_plane(f"test-{request.param}", NodeFile(nodes=(PROCESS,)), options) as plane:
         yield Cluster(plane, "direct")
 
@@ -396,7 +396,7 @@ def test_a_killed_up_is_cleaned_up_by_the_next_and_nothing_is_left_behind(node):
             process.kill()
     orphans = marked(plane.folder)
     assert orphans
-    with a_plane(plane.name, NodeFile(), Options(binding="off")):
+    with a_plane(plane.name, NodeFile(), PlaneOptions(binding="off")):
         assert not [p for p in orphans if _lives(p)]
         assert plane.info()["server"] != node.plane.info()["server"]
         Cluster(plane, "off").core.create_namespace({"metadata": {"name": "mine"}})

@@ -61,7 +61,7 @@ def build(module, target) -> list[str]:
     go = components.toolchain(told.append)
     gcflags = components.CONTROL_PLANE[0].source.gcflags  # Go's own packages are compiled with them
     word = "-X example.com/hello/words.Word=hello"
-    source = gobuild.Source(module, ".", word, gcflags=gcflags)
+    source = gobuild.GoPackage(module, ".", word, gcflags=gcflags)
     gobuild.build(go, source, target, told.append)
     return told
 

@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from mig_manager import MigManager
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 pytestmark = pytest.mark.by("extender")  # places are chosen earlier; kube-scheduler agrees to them
 
@@ -54,7 +54,9 @@ NODES = NodeFile(
 @pytest.fixture(scope="module", params=["direct", "extender"])
 def racks(request):
     """Two blocks of two racks of two nodes with four GPUs, and two nodes with MIG."""
-    with a_plane(f"test-placement-{request.param}", NODES, Options(binding=request.param)) as plane:
+    with a_plane(
+        f"test-placement-{request.param}", NODES, PlaneOptions(binding=request.param)
+    ) as plane:
         cluster = Cluster(plane, request.param)
         cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
         yield cluster

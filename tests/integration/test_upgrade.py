@@ -19,7 +19,7 @@ from waiting import patience_s, until
 from gangsched.api import names
 from gangsched.local.bootstrap import bootstrap
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 RELEASED = "0bee859"
 OLD = "v1alpha1"
@@ -106,7 +106,7 @@ class Upgraded(Cluster):
 @pytest.fixture(scope="module")
 def cluster(released):
     """A control plane with the released CRDs, and two schedulers of the released version."""
-    with a_plane("test-upgrade", NODES, Options(binding="off", operators=False)) as plane:
+    with a_plane("test-upgrade", NODES, PlaneOptions(binding="off", operators=False)) as plane:
         found = Upgraded(plane, "direct")
         for path in CRDS:
             crd = path.stem.replace("gangsched.io_", "") + ".gangsched.io"

@@ -21,7 +21,7 @@ from upstream import (
 )
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 pytestmark = pytest.mark.long  # building each operator takes two minutes of CPU
 
@@ -57,7 +57,9 @@ LEFT = (
 @pytest.fixture(scope="module")
 def plane():
     """A control plane on which no operator runs yet: two pools have room for four pods each."""
-    with a_plane("test-groups", NodeFile(nodes=(*POOLS, OWN)), Options(operators=False)) as plane:
+    with a_plane(
+        "test-groups", NodeFile(nodes=(*POOLS, OWN)), PlaneOptions(operators=False)
+    ) as plane:
         yield Cluster(plane, "extender")
 
 

@@ -11,7 +11,7 @@ from pages import Shell
 from upstream import JOBSETS, KUEUE, TRAINERS, create, explained, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 pytestmark = pytest.mark.long  # building each operator takes two minutes of CPU
 
@@ -40,7 +40,7 @@ POLICIES = {"by their JobSets": {}, "by scheduler-plugins' groups": {"coscheduli
 def plane():
     """A control plane with room for nine pods, on which nobody runs JobSets yet."""
     nodes = NodeFile(nodes=(*POOLS, OWN))
-    with a_plane("test-jobsets", nodes, Options(operators=False)) as plane:
+    with a_plane("test-jobsets", nodes, PlaneOptions(operators=False)) as plane:
         yield Cluster(plane, "extender")
 
 

@@ -10,7 +10,7 @@ from pages import Shell
 from upstream import MPIS, TRAINING, Operator, create, explained, has_no_room, installing, ready
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import Options
+from gangsched.local.plane import PlaneOptions
 
 SLOTS = NodeGroup(name="k", kind="kwok", count=1, pods=4, taints=())
 OWN = PROCESS.model_copy(update={"name": "own", "count": 1, "taints": (PROCESS_TAINT,)})
@@ -31,7 +31,9 @@ BY_OWNER, *OTHERS = MODES
 @pytest.fixture(scope="module")
 def plane():
     """A control plane on which nobody runs jobs yet."""
-    with a_plane("test-operators", NodeFile(nodes=(SLOTS, OWN)), Options(operators=False)) as plane:
+    with a_plane(
+        "test-operators", NodeFile(nodes=(SLOTS, OWN)), PlaneOptions(operators=False)
+    ) as plane:
         yield Cluster(plane, "extender")
 
 
@@ -148,7 +150,7 @@ def test_a_launcher_that_waits_for_its_workers_has_capacity(plane, install, vers
 @pytest.fixture(scope="module")
 def shared():
     """A control plane on which gangsched runs jobs too."""
-    with a_plane("test-hand-over", NodeFile(nodes=(SLOTS, OWN)), Options()) as plane:
+    with a_plane("test-hand-over", NodeFile(nodes=(SLOTS, OWN)), PlaneOptions()) as plane:
         yield Cluster(plane, "extender")
 
 

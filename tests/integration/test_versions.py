@@ -16,7 +16,7 @@ from gangsched.cli.doctor import run_checks
 from gangsched.kube.client.client import KubeClient
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Options, environment
+from gangsched.local.plane import PlaneOptions, environment
 
 pytestmark = pytest.mark.long
 
@@ -36,7 +36,7 @@ def plane(version: str, binding: str, flags: str = "", **more):
     """Start a control plane with the kube-apiserver of a version; the rest of it is our own."""
     name = f"test-{version.replace('.', '-')}-{binding}"
     flagged = (("kube-apiserver", flags),)
-    options = Options(binding=binding, api_server=api_server(version), flags=flagged, **more)
+    options = PlaneOptions(binding=binding, api_server=api_server(version), flags=flagged, **more)
     return a_plane(name, NodeFile(nodes=(KWOK,)), options)
 
 

@@ -11,7 +11,7 @@ from cluster import Cluster
 
 from gangsched.local import components, gobuild
 from gangsched.local.components import Component
-from gangsched.local.gobuild import Source
+from gangsched.local.gobuild import GoPackage
 
 HERE = Path(__file__).parent / "operators"
 WITNESSES: list[Callable[[Cluster, "Operator"], None]] = []
@@ -50,7 +50,7 @@ class Operator:
             BuildError: what the Go toolchain said.
 
         """
-        source = Source(self.folder, f"{self.module}/{self.package}", gcflags=_COMPILED)
+        source = GoPackage(self.folder, f"{self.module}/{self.package}", gcflags=_COMPILED)
         return components.ensure(print, (Component((self.name,), source),)) / self.name
 
     def source(self) -> Path:

@@ -134,7 +134,7 @@ def test_what_runs_still_is_stopped_at_the_end():
     steps = experiment.reconcile(search(trials), some, CLOCK)
     assert sorted(ref[1] for ref, _ in steps.patch) == ["b", "c"]
     over = trial.reconcile(
-        Owned(_running(annotations={trial.KILL: "over"}), {}), trial.JobOutcome(), CLOCK
+        Owned(_running(annotations={trial.KILL: "over"}), {}), trial.TrialJobOutcome(), CLOCK
     )
     assert ends(over) == {"Created": "TrialCreated", "Killed": "TrialKilled"}
 
@@ -218,11 +218,11 @@ JOB = {("Job", "t"): {"metadata": {"name": "t", "uid": "j"}}}
 
 
 def test_a_trial_makes_its_job_and_tells_how_it_went():
-    made = trial.reconcile(Owned(_running(), {}), trial.JobOutcome(), CLOCK)
+    made = trial.reconcile(Owned(_running(), {}), trial.TrialJobOutcome(), CLOCK)
     (job,) = made.create
     assert job["metadata"]["name"] == "t"
     assert job["metadata"]["labels"] == {trial.TRIAL_LABEL: "t", trial.EXPERIMENT_LABEL: "e"}
-    seen = trial.JobOutcome("succeeded", {"accuracy": [0.1, 0.4, 0.3], "loss": []})
+    seen = trial.TrialJobOutcome("succeeded", {"accuracy": [0.1, 0.4, 0.3], "loss": []})
     done = trial.reconcile(Owned(_running(made.status), JOB), seen, CLOCK)
     assert ends(done) == {"Created": "TrialCreated", "Succeeded": "TrialSucceeded"}
     assert done.status["observation"]["metrics"] == [
@@ -231,30 +231,34 @@ def test_a_trial_makes_its_job_and_tells_how_it_went():
     ]
     for keeps, deleted in ((False, [("Job", "t")]), (True, [])):
         over = _running(done.status, retainRun=keeps)
-        assert trial.reconcile(Owned(over, JOB), trial.JobOutcome(), CLOCK).delete == deleted
+        assert trial.reconcile(Owned(over, JOB), trial.TrialJobOutcome(), CLOCK).delete == deleted
 
 
 def test_a_log_without_the_metric_is_reported_and_a_late_log_awaited():
-    outcome = trial.JobOutcome("succeeded", {"accuracy": []})
+    outcome = trial.TrialJobOutcome("succeeded", {"accuracy": []})
     none = trial.reconcile(Owned(_running(), JOB), outcome, CLOCK)
     told = {c["type"]: c["message"] for c in none.status["conditions"]}
     assert "the log has no line accuracy=NUMBER" in told["MetricsUnavailable"]
-    late = trial.reconcile(Owned(_running(), JOB), trial.JobOutcome("succeeded"), CLOCK)
+    late = trial.reconcile(Owned(_running(), JOB), trial.TrialJobOutcome("succeeded"), CLOCK)
     assert "MetricsUnavailable" not in ends(late)
     assert late.requeue_in_s
     later = Clock(CLOCK.now_s + 60, CLOCK.now)
-    gone = trial.reconcile(Owned(_running(late.status), JOB), trial.JobOutcome("succeeded"), later)
+    gone = trial.reconcile(
+        Owned(_running(late.status), JOB), trial.TrialJobOutcome("succeeded"), later
+    )
     assert "MetricsUnavailable" in ends(gone)
 
 
 def test_a_trial_that_falls_behind_is_stopped_and_keeps_what_it_had():
     rule = {"name": "accuracy", "value": "0.5", "comparison": "less", "startStep": 2}
     body = _running(earlyStoppingRules=[rule], annotations={trial.FIRST_STEPS: "2"})
-    goes_on = trial.reconcile(Owned(body, JOB), trial.JobOutcome("", {"accuracy": [0.1]}), CLOCK)
+    goes_on = trial.reconcile(
+        Owned(body, JOB), trial.TrialJobOutcome("", {"accuracy": [0.1]}), CLOCK
+    )
     assert not goes_on.delete
     assert goes_on.requeue_in_s
     stopped = trial.reconcile(
-        Owned(body, JOB), trial.JobOutcome("", {"accuracy": [0.1, 0.3, 0.2]}), CLOCK
+        Owned(body, JOB), trial.TrialJobOutcome("", {"accuracy": [0.1, 0.3, 0.2]}), CLOCK
     )
     assert ends(stopped)["EarlyStopped"] == "TrialEarlyStopped"
     assert stopped.delete == [("Job", "t")]
@@ -303,7 +307,7 @@ def test_annotations_of_a_trial_are_ignored():
     asked["spec"] |= {"objective": search().body["spec"]["objective"]}
     asked["spec"] |= {"runSpec": {"kind": "Job", "apiVersion": "batch/v1"}}
     job = {"kind": "Job", "metadata": {"name": "a"}}
-    seen = trial.JobOutcome("succeeded", {"accuracy": [0.5]})
+    seen = trial.TrialJobOutcome("succeeded", {"accuracy": [0.5]})
     steps = trial.reconcile(Owned(asked, {("Job", "a"): job}), seen, CLOCK)
     assert "firstStepsMean" not in steps.status
     assert steps.status["observation"]["metrics"][0]["latest"] == "0.5"
@@ -482,7 +486,7 @@ def test_a_trials_job_is_no_larger_than_an_object_may_be():
     twice = TEMPLATE["trialParameters"] + [
         {"name": "x", "reference": "${trialSpec.Labels[x]}" * 1000}
     ]
-    with pytest.raises(experiment.TooLargeError):
+    with pytest.raises(experiment.TrialTooLargeError):
         experiment.fill_template(
             {"trialSpec": job, "trialParameters": twice}, {"lr": "1"}, "trial", "ns"
         )

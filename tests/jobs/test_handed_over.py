@@ -10,7 +10,7 @@ from gangsched.jobs.common.adoption import origin_of
 from gangsched.jobs.common.model import JobRole, Observed
 from gangsched.jobs.common.owned_objects import true_condition
 from gangsched.jobs.kubeflow.reconcile import reconcile
-from gangsched.jobs.release import Release, release
+from gangsched.jobs.release import ReleasePlan, release
 
 # -- to another ---------------------------------------------------------------------------------
 
@@ -32,7 +32,7 @@ def declared(phase: str, minimum=4, *, name="j", roles=True, leaving=False) -> d
 
 RUN = [part(f"j-{i}", node="n", phase="Running") for i in range(3)]
 WAITS = part("j-3")
-GOES = Release(delete_group=True)
+GOES = ReleasePlan(delete_group=True)
 THREE = {"minMember": 3, "roles": None}
 
 RELEASES = {
@@ -40,41 +40,41 @@ RELEASES = {
     "one that has its room goes, and so do its pinned pods": (
         declared("Reserved"),
         [WAITS],
-        Release(delete_group=True, delete_pods=(WAITS,)),
+        ReleasePlan(delete_group=True, delete_pods=(WAITS,)),
     ),
     "one that is being bound is looked at a moment later": (
         declared("Binding"),
         [*RUN, WAITS],
-        Release(),
+        ReleasePlan(),
     ),
     "one that runs is what runs of it": (
         declared("Placed"),
         [*RUN, WAITS],
-        Release(delete_pods=(WAITS,), spec=THREE),
+        ReleasePlan(delete_pods=(WAITS,), spec=THREE),
     ),
-    "and no more is asked of it once": (declared("Placed", 3, roles=False), RUN, Release()),
+    "and no more is asked of it once": (declared("Placed", 3, roles=False), RUN, ReleasePlan()),
     "an elastic one asks for no more than before": (
         declared("Placed", 2),
         RUN,
-        Release(spec={"minMember": 2, "roles": None}),
+        ReleasePlan(spec={"minMember": 2, "roles": None}),
     ),
     "a pod that is done is not waited for": (
         declared("Placed", 4, roles=False),
         [*RUN, part("j-3", node="n", phase="Succeeded")],
-        Release(spec=THREE),
+        ReleasePlan(spec=THREE),
     ),
     "nor is one that leaves": (
         declared("Placed", 4, roles=False),
         [*RUN, part("j-3", node="n", phase="Running", leaving=True)],
-        Release(spec=THREE),
+        ReleasePlan(spec=THREE),
     ),
     "one that is over goes": (
         declared("Placed"),
         [part("j-0", node="n", phase="Succeeded")],
         GOES,
     ),
-    "one that goes already is left": (declared("Pending", leaving=True), [], Release()),
-    "one of another name is not ours": (declared("Pending", name="other"), [], Release()),
+    "one that goes already is left": (declared("Pending", leaving=True), [], ReleasePlan()),
+    "one of another name is not ours": (declared("Pending", name="other"), [], ReleasePlan()),
 }
 
 
@@ -86,9 +86,9 @@ def test_a_gang_of_another_operators_job(case):
 
 def test_a_jobset_keeps_its_gang_while_it_waits():
     """Its Jobs are made, and their pods name the group: without it they would wait for ever."""
-    assert release("JobSet", "j", declared("Pending", name="j-a"), [WAITS]) == Release()
+    assert release("JobSet", "j", declared("Pending", name="j-a"), [WAITS]) == ReleasePlan()
     found = release("JobSet", "j", declared("Placed", name="j-a"), [*RUN, WAITS])
-    assert found == Release(spec=THREE)
+    assert found == ReleasePlan(spec=THREE)
 
 
 # -- to us ---------------------------------------------------------------------------------------

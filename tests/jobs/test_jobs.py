@@ -8,11 +8,11 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import (
     GangPolicy,
     GroupView,
-    Job,
     JobRole,
     Observed,
     PodView,
     RunLimits,
+    TrainingJob,
 )
 from gangsched.jobs.common.templates import is_contained
 from gangsched.jobs.common.times import parse_time
@@ -26,7 +26,7 @@ CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
 
 
-def job(**more) -> Job:
+def job(**more) -> TrainingJob:
     """Return a job of one Master and one Worker."""
     fields = {
         "kind": "PyTorchJob",
@@ -41,7 +41,7 @@ def job(**more) -> Job:
         "gang": GangPolicy(),
         "scheduler": "gangsched",
     }
-    return Job(**fields | more)
+    return TrainingJob(**fields | more)
 
 
 def pod(name: str, phase="Running", **more) -> PodView:

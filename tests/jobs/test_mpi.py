@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gangsched.jobs.common.clock import Clock
-from gangsched.jobs.common.model import V1, V2BETA1, GroupView, Job, Observed, PodView
+from gangsched.jobs.common.model import V1, V2BETA1, GroupView, Observed, PodView, TrainingJob
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.operators.job_kind import InvalidJobError
@@ -40,12 +40,12 @@ def body(version: str = V2BETA1, workers: int = 2, launcher: dict | None = None,
     }
 
 
-def job(version: str = V2BETA1, **more) -> Job:
+def job(version: str = V2BETA1, **more) -> TrainingJob:
     """Return a parsed job."""
     return parse(body(version, **more), "gangsched", "MPIJob")
 
 
-def template(parsed: Job, role: str, index: int = 0) -> dict:
+def template(parsed: TrainingJob, role: str, index: int = 0) -> dict:
     """Return a pod's template."""
     return MPI.pod_template(parsed, parsed.role(role), index)
 
@@ -55,12 +55,12 @@ def main(found: dict) -> dict:
     return found["spec"]["containers"][0]
 
 
-def variables(parsed: Job, role: str) -> dict:
+def variables(parsed: TrainingJob, role: str) -> dict:
     """Return the variables of a role's container."""
     return {one["name"]: one["value"] for one in main(template(parsed, role)).get("env") or []}
 
 
-def pods(parsed: Job, ready: bool = True, reason: str = "", **phases: str) -> Observed:
+def pods(parsed: TrainingJob, ready: bool = True, reason: str = "", **phases: str) -> Observed:
     """Return the pods of a job, in a placed gang; phases are words, in order."""
     found = tuple(
         PodView(
@@ -79,7 +79,7 @@ def pods(parsed: Job, ready: bool = True, reason: str = "", **phases: str) -> Ob
     return Observed(found, frozenset(), GroupView("g", "Placed", "", dict.fromkeys(names, "n")))
 
 
-def documents(parsed: Job, seen: Observed) -> dict[str, dict]:
+def documents(parsed: TrainingJob, seen: Observed) -> dict[str, dict]:
     """Return a job's further objects, by kind."""
     return {one["kind"]: one for one in MPI.documents(parsed, seen)}
 
@@ -278,7 +278,7 @@ def test_defaults_of_each_version():
     assert policies == {V1: ["Never", "Never"], V2BETA1: ["OnFailure", "Never"]}
 
 
-def roles_of(parsed: Job) -> tuple[int, dict[str, int]]:
+def roles_of(parsed: TrainingJob) -> tuple[int, dict[str, int]]:
     """Return minMember, and the least number of pods of each role."""
     group = reconcile(parsed, Observed(), CLOCK).put_group["spec"]
     return group["minMember"], {role["name"]: role["minCount"] for role in group["roles"]}

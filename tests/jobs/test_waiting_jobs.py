@@ -10,13 +10,13 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import (
     GangPolicy,
     GroupView,
-    Job,
     JobEvent,
     JobRole,
     Json,
     Observed,
     PodView,
     RunLimits,
+    TrainingJob,
 )
 from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.jobset import reconcile as jobset
@@ -32,7 +32,7 @@ FULL = GroupView("g", "Pending", "It needs 2 pods; room for 1.", reason="NotEnou
 PLACED = GroupView("g", "Placed", "All 2 pods of the gang are bound.", reason="Placed")
 
 
-def job(kind="PyTorchJob", status=None, **limits) -> Job:
+def job(kind="PyTorchJob", status=None, **limits) -> TrainingJob:
     """Return a job of one role that decides, with two pods."""
     framework = FRAMEWORKS[kind]
     container = {"name": framework.container or "main", "image": "x"}
@@ -41,7 +41,7 @@ def job(kind="PyTorchJob", status=None, **limits) -> Job:
         JobRole(role, 1, "OnFailure", {"spec": {"containers": [container]}})
         for role in (*first, "Worker")
     )
-    return Job(
+    return TrainingJob(
         kind,
         "ns",
         "j",

@@ -12,10 +12,10 @@ from gangsched.kube.client.errors import Forbidden
 from gangsched.local.agent import worker
 from gangsched.local.agent.hosts import write_in_place
 from gangsched.local.agent.isolation import sandbox
-from gangsched.local.agent.isolation.sandbox import Namespaces, PodPlace, Shared
+from gangsched.local.agent.isolation.sandbox import NamespaceSandboxes, PodPlace, Shared
 from gangsched.local.agent.reporter import Reporter
 from gangsched.local.agent.spec import Objects
-from gangsched.local.agent.worker import Worker
+from gangsched.local.agent.worker import PodWorker
 
 
 class Api(Reporter):
@@ -40,12 +40,12 @@ class Api(Reporter):
         return Objects({})
 
 
-def begun(folder, api, script, **spec) -> Worker:
+def begun(folder, api, script, **spec) -> PodWorker:
     """Return the worker of a pod that runs a shell script, once it was begun."""
     hosts = folder / "hosts"
     write_in_place(hosts, "127.0.0.1 localhost\n")
     container = {"name": "main", "command": ["sh", "-c", script]}
-    found = Worker(
+    found = PodWorker(
         pod={
             "metadata": {"name": "p", "namespace": "ns", "uid": "1"},
             "spec": {"containers": [container], **spec},
@@ -161,7 +161,7 @@ async def test_the_sandbox_of_a_deleted_pod_is_closed(tmp_path, fails):
             raise sandbox.SandboxError("no more room")
         return Made()
 
-    sandboxes = Namespaces.__new__(Namespaces)
+    sandboxes = NamespaceSandboxes.__new__(NamespaceSandboxes)
     sandboxes._made = made
     place = PodPlace("p", tmp_path, "10.88.0.2", tmp_path / "hosts", "ns/p")
     task = asyncio.create_task(sandboxes.make(place, []))

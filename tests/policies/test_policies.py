@@ -12,7 +12,7 @@ from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement.fragmentation import TypicalPod, growth, measure, state_of
-from gangsched.core.placement.objectives import Objective
+from gangsched.core.placement.objectives import PlacementObjective
 from gangsched.core.placement.optimal.knapsack import tightest
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, QueueView
@@ -28,7 +28,7 @@ from policies.fifo import Fifo
 from policies.first_fit import FirstFit
 from policies.pack import Pack
 from policies.random_fit import RandomFit
-from policies.topology import Topology as TopologyPolicy
+from policies.topology import TopologyPlacer
 
 TREE = Topology("default", (Level("block", "block"), Level("rack", "rack")))
 
@@ -66,12 +66,12 @@ def racks(*sizes: int) -> Cluster:
 def test_topology_is_kueues_best_fit():
     """KEP-2724's example: free 3, 3, 2, 1 and a gang of 7 give 3, 3 and 1."""
     made = cluster(*(node(f"n{i}", size) for i, size in enumerate((3, 3, 2, 1))))
-    assert placed(TopologyPolicy(), templated("g", 7), made) == {"n0": 3, "n1": 3, "n3": 1}
+    assert placed(TopologyPlacer(), templated("g", 7), made) == {"n0": 3, "n1": 3, "n3": 1}
 
 
 def test_topology_prefers_one_block_to_the_largest_nodes():
     made = racks(8, 1, 5, 5)
-    assert placed(TopologyPolicy(), templated("g", 10), made) == {"n2": 5, "n3": 5}
+    assert placed(TopologyPlacer(), templated("g", 10), made) == {"n2": 5, "n3": 5}
     assert placed(Pack(), templated("g", 10), made) == {"n0": 8, "n2": 2}
 
 
@@ -87,7 +87,7 @@ def test_cpsat_finds_what_going_down_the_tree_misses():
 
 def test_cpsat_minimises_the_chosen_objective():
     made = racks(4, 8)
-    snug = Cpsat(objectives=(Objective.LEFTOVER,))
+    snug = Cpsat(objectives=(PlacementObjective.LEFTOVER,))
     assert placed(snug, templated("g", 2), made) == {"n0": 2}
 
 
@@ -95,7 +95,7 @@ def test_cpsat_counts_fragmentation_where_it_is_asked_to():
     made = cluster(node("whole", 8), node("odd", 7), node("busy", 16))
     for index in range(8):  # the usual pod wants eight GPUs
         made.allocate(index, NodeName("busy"), needs(8))
-    frugal = Cpsat(objectives=(Objective.FRAGMENTATION,))
+    frugal = Cpsat(objectives=(PlacementObjective.FRAGMENTATION,))
     assert placed(frugal, templated("g", 3, needs(1)), made) == {"odd": 3}
 
 

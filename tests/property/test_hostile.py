@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from waiting import patience_s
 
 from simulator.hostile.objects import KINDS, OFTEN, SCALES, made, retouched
-from simulator.hostile.truth import Pod, Truth, requests
+from simulator.hostile.truth import RealPod, Truth, requests
 from simulator.hostile.verdict import beyond_limit
-from simulator.hostile.worker import Worker
+from simulator.hostile.worker import HistoryWorker
 
 QUICK_S = 20.0
 SEEDS = st.integers(0, 2**32 - 1)
@@ -41,7 +41,7 @@ assert set(OFTEN) == set(KINDS), "a kind that nobody creates"
 class Judge:
     """Has histories lived through; once one hung, it alone is told to fail again."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: HistoryWorker) -> None:
         self._worker = worker
         self._hung: dict[str, list[str]] = {}
 
@@ -59,7 +59,7 @@ class Judge:
 @pytest.fixture(scope="module")
 def worker():
     """Return a process that lives through one history after the other."""
-    with Worker(patience_s(QUICK_S)) as made:
+    with HistoryWorker(patience_s(QUICK_S)) as made:
         yield made
 
 
@@ -88,12 +88,12 @@ def test_a_seed_says_the_same_again(kind):
             assert again["metadata"]["name"] == one["metadata"]["name"]
 
 
-def asking(name: str, gpus: int, node: str = "n0") -> Pod:
+def asking(name: str, gpus: int, node: str = "n0") -> RealPod:
     """Return a pod of the hostile tenant that was bound."""
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": gpus}}
     spec = {"nodeName": node, "containers": [{"name": "c", "resources": resources}]}
     metadata = {"name": name, "namespace": "hostile", "uid": name}
-    return Pod({"metadata": metadata, "spec": spec}, requests(spec), by_us=True)
+    return RealPod({"metadata": metadata, "spec": spec}, requests(spec), by_us=True)
 
 
 def test_the_checks_find_a_full_node_and_a_full_queue():
@@ -126,7 +126,7 @@ def test_sidecars_count_with_containers_and_steps_one_by_one():
 
 
 def test_a_history_that_hangs_is_a_violation(worker):
-    with Worker(0.01) as hasty:
+    with HistoryWorker(0.01) as hasty:
         (said,) = hasty.run({"steps": []})["violations"]
     assert "it takes more than 0 s" in said
     assert worker.run({"steps": []})["violations"] == []

@@ -4,7 +4,7 @@ import pytest
 from hostile_findings import FINDINGS
 from waiting import patience_s
 
-from simulator.hostile.worker import Worker
+from simulator.hostile.worker import HistoryWorker
 
 QUICK_S = 20.0
 
@@ -12,7 +12,7 @@ QUICK_S = 20.0
 @pytest.fixture(scope="module")
 def worker():
     """Return a process that lives through one history after the other."""
-    with Worker(patience_s(QUICK_S)) as made:
+    with HistoryWorker(patience_s(QUICK_S)) as made:
         yield made
 
 

@@ -13,7 +13,7 @@ import pytest
 from effort import seeds
 from placements import GPU, TOPOLOGY, Instance, an_instance
 
-from gangsched.core.model.constraints import TopologyRequest
+from gangsched.core.model.constraints import LevelRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, PodName
 from gangsched.core.model.placement import Placement, Proof
@@ -29,10 +29,10 @@ from policies.fifo import Fifo
 from policies.first_fit import FirstFit
 from policies.pack import Pack
 from policies.random_fit import RandomFit
-from policies.spread import Spread
-from policies.topology import Topology
+from policies.spread import SpreadPlacer
+from policies.topology import TopologyPlacer
 from simulator.invariants.placement_checks import (
-    Running,
+    BoundPod,
     Situation,
     ViolationError,
     check_placement,
@@ -41,8 +41,8 @@ from simulator.invariants.placement_checks import (
 SEEDS = seeds(600)
 POLICIES = {
     "pack": Pack(),
-    "spread": Spread(),
-    "topology": Topology(),
+    "spread": SpreadPlacer(),
+    "topology": TopologyPlacer(),
     "fgd": Fgd(),
     "cpsat": Cpsat(),
     "random": RandomFit(),
@@ -220,7 +220,7 @@ def test_gangs_planned_together_keep_out_of_each_others_way(order):
             except ViolationError as error:
                 pytest.fail(f"seed {seed}, {planned.gang}: {error}")
             wants = {member.name: member.needs for member in waiting.members}
-            running += [Running(n, planned.gang, node, wants[n]) for n, node in places.items()]
+            running += [BoundPod(n, planned.gang, node, wants[n]) for n, node in places.items()]
             if waiting.constraints.exclusive is not None:
                 exclusive[planned.gang] = waiting.constraints.exclusive
         placed[len(plan.placements)] += 1
@@ -234,7 +234,7 @@ def test_an_elastic_gang_gets_as_many_as_fit(name):
         instance = an_instance(seed, nodes=4, members=5, shares=False)
         if len({member.needs for member in instance.waiting.members}) > 1:
             continue
-        if any(role.near != TopologyRequest() for role in instance.waiting.gang.roles):
+        if any(role.near != LevelRequest() for role in instance.waiting.gang.roles):
             continue
         elastic = replace(instance.waiting, members_min=1, role_members_min=())
         result = place(POLICIES[name], replace(instance, waiting=elastic))

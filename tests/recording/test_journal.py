@@ -11,7 +11,7 @@ from builders import node
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
-from gangsched.core.model.constraints import SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import LevelRequest, SliceRequest, Spread
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
@@ -20,8 +20,8 @@ from gangsched.core.policy import Policies
 from gangsched.core.quota.runtime_history import job_name_prefix
 from gangsched.recording.anonymize import Pseudonyms
 from gangsched.recording.journal import (
-    Entry,
     Journal,
+    JournalEntry,
     RecordingEngine,
     entries,
     fact_of,
@@ -176,7 +176,7 @@ def test_the_names_of_facts_in_journals_are_those_of_the_format():
         "GpuTimeSeen", "GangSeen", "GangGone", "PodSeen", "PodGone", "ReservationSeen", "PastSeen",
         "StoppedSeen", "Prepared", "PrepareFailed", "Bound", "BindFailed", "PlanFailed",
     }  # fmt: skip
-    restored = Entry("fact", 0.0, "ReservationSeen", {"gang": "ns/g", "assignments": []})
+    restored = JournalEntry("fact", 0.0, "ReservationSeen", {"gang": "ns/g", "assignments": []})
     assert fact_of(restored) == f.AssignmentsRestored(GangId("ns/g"), ())
 
 
@@ -193,7 +193,7 @@ def test_a_journal_keeps_the_field_names_of_its_first_release():
     constraints = {"near": near, "spread": [{"level": "zone", "most": 3}], "gpu_kinds": ["H100"]}
     role = {"name": "w", "count": 2, "min_count": 2, "needs": BEFORE, "near": near}
     data = {"gang": {"id": "ns/g", "min_member": 2, "roles": [role], "constraints": constraints}}
-    fact = fact_of(Entry("fact", 1.0, "GangSeen", data))
+    fact = fact_of(JournalEntry("fact", 1.0, "GangSeen", data))
     (read,) = fact.gang.roles
     assert read.needs.unmodelled_constraints == ("pod affinity",)
     assert fact.gang.constraints.gpu_types == ("H100",)
@@ -201,16 +201,18 @@ def test_a_journal_keeps_the_field_names_of_its_first_release():
     written = to_wire(fact)["gang"]
     assert written["constraints"] | constraints == written["constraints"]
     assert written["roles"][0]["needs"] | BEFORE == written["roles"][0]["needs"]
-    assert fact_of(Entry("fact", 1.0, "GangSeen", to_wire(fact))) == fact
+    assert fact_of(JournalEntry("fact", 1.0, "GangSeen", to_wire(fact))) == fact
     quota = {"resource": "nvidia.com/gpu", "nominal": 8000, "kind": "H100"}
-    queue = fact_of(Entry("fact", 1.0, "QueueSeen", {"queue": {"name": "q", "quotas": [quota]}}))
+    queue = fact_of(
+        JournalEntry("fact", 1.0, "QueueSeen", {"queue": {"name": "q", "quotas": [quota]}})
+    )
     assert queue.queue.quotas == (Quota("nvidia.com/gpu", 8000, "H100"),)
     assert to_wire(queue)["queue"]["quotas"] == [quota | {"borrowing": None, "lending": None}]
 
 
 def test_a_checksum_is_of_the_names_of_the_first_release():
     wants = PodRequirements((("cpu", 1000),), unmodelled_constraints=("x",), share=GpuShare(500))
-    near = TopologyRequest(slices=(SliceRequest("rack", 2),))
+    near = LevelRequest(slices=(SliceRequest("rack", 2),))
     assert recorded_text((wants, near)) == (
         "(PodNeeds(requests=(('cpu', 1000),), selector=(), required=(), preferred=(), "
         "tolerations=(), host_ports=(), beyond=('x',), "

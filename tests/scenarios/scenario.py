@@ -15,7 +15,7 @@ from builders import node
 from pydantic import BaseModel, ConfigDict, Field
 
 from gangsched.core import facts as f
-from gangsched.core.model.constraints import Constraints, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
@@ -66,7 +66,7 @@ class JobText(Model):
     def jobs(self) -> list[Job]:
         """Return what the core knows as jobs."""
         names = [f"{self.name}-{index}" for index in range(self.count)] or [self.name]
-        near = TopologyRequest(required="rack") if self.rack else TopologyRequest()
+        near = LevelRequest(required="rack") if self.rack else LevelRequest()
         told = self.runs if self.told is None else self.told or None
         return [
             Job(

@@ -17,19 +17,19 @@ from gangsched.core.engine.parts import PartClasses
 from gangsched.core.policy import Policies
 from policies.fifo import Fifo
 from policies.pack import Pack
-from policies.spread import Spread
+from policies.spread import SpreadPlacer
 from simulator.invariants.placement_checks import ViolationError
-from simulator.virtual.fault_world import Faults, FaultWorld, Workload
+from simulator.virtual.fault_world import FaultRates, FaultWorld, GeneratedWorkload
 
-UNKIND = Faults(bind_fails=0.05, prepare_fails=0.05, node_mtbf_s=200.0)
-PLACERS = {"pack": Pack(), "spread": Spread()}
+UNKIND = FaultRates(bind_fails=0.05, prepare_fails=0.05, node_mtbf_s=200.0)
+PLACERS = {"pack": Pack(), "spread": SpreadPlacer()}
 
 
 @pytest.mark.parametrize("placer", PLACERS)
 @pytest.mark.parametrize("seed", seeds(4))
 def test_every_gang_runs_whatever_fails(seed, placer):
     outcome = FaultWorld(seed, Policies(Fifo(), PLACERS[placer]), faults=UNKIND).run()
-    assert outcome.finished == Workload().gangs
+    assert outcome.finished == GeneratedWorkload().gangs
     assert outcome.broken > 0, "the faults must really strike"
 
 

@@ -114,7 +114,7 @@ def test_the_page_has_queues_and_jobs_that_never_ran(path, tmp_path):
 def test_a_mean_of_fewer_gangs_is_not_coloured_as_better(path, tmp_path):
     (task,) = tasks(variants(path, (), ()), (0,), tmp_path / "out")
     figures_of = dict.fromkeys((column.key for column in page.COLUMNS), 0.0)
-    first = page.Outcome(
+    first = page.StoredRun(
         "first", 0, figures_of | {"never_started": 0.0}, task.folder, {}, load(path)
     )
     outcomes = []
@@ -129,7 +129,7 @@ def test_a_mean_of_fewer_gangs_is_not_coloured_as_better(path, tmp_path):
             )
         )
     at = [column.key for column in page.COLUMNS].index("wait_mean_s")
-    _, few, good = page.compared(page.Runs(tuple(outcomes)))
+    _, few, good = page.compared(page.ReportRuns(tuple(outcomes)))
     assert few["cells"][at]["class"] == ""
     assert "of fewer jobs" in few["cells"][at]["range"]
     assert good["cells"][at]["class"] == "better"

@@ -139,7 +139,7 @@ class ExperimentSpec(ApiModel):
     nasConfig: dict[str, Any] | None = Field(None, json_schema_extra=_OPEN)  # noqa: N815
 
 
-class Assignment(ApiModel):
+class ParameterAssignment(ApiModel):
     """A parameter's value in one trial."""
 
     name: str
@@ -159,7 +159,7 @@ class TrialSpec(ApiModel):
     """One point of a search, and the job that tries it."""
 
     objective: Objective
-    parameterAssignments: list[Assignment]  # noqa: N815
+    parameterAssignments: list[ParameterAssignment]  # noqa: N815
     runSpec: dict[str, Any] = Field(json_schema_extra=_OPEN)  # noqa: N815
     retainRun: bool | None = None  # noqa: N815
     metricsCollector: MetricsCollector | None = None  # noqa: N815

@@ -23,7 +23,7 @@ if not TYPE_CHECKING:  # a type checker refuses the old names
         }
         | {name: f"{__name__}.pods:{name}" for name in ("Taint", "Toleration")}
         | {
-            "Near": f"{__name__}.constraints:TopologyRequest",
+            "Near": f"{__name__}.constraints:LevelRequest",
             "PodNeeds": f"{__name__}.pods:PodRequirements",
             "Share": f"{__name__}.pods:GpuShare",
             "Slices": f"{__name__}.constraints:SliceRequest",

@@ -24,7 +24,7 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class TopologyRequest:
+class LevelRequest:
     """How near pods must and should be: levels by name or node label.
 
     `slices` go from the coarsest level to the finest; each size divides the one before.
@@ -46,7 +46,7 @@ class Constraints:
     """
 
     topology: str = ""
-    near: TopologyRequest = TopologyRequest()
+    near: LevelRequest = LevelRequest()
     fabric: str | None = None
     fabric_required: bool = False
     spread: tuple[Spread, ...] = ()

@@ -8,7 +8,7 @@ extended resources (GPUs, HCAs, MIG slices) in pieces.
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, TopologyRequest
+from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, LevelRequest
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodRequirements, Requests
 from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate
@@ -29,7 +29,7 @@ class Role:
     count: int
     min_count: int
     needs: PodRequirements | None = None
-    near: TopologyRequest = TopologyRequest()
+    near: LevelRequest = LevelRequest()
     pod: PodName | None = None
     late: int = 0
 
@@ -160,7 +160,7 @@ class PendingGang:
     excluded_nodes: tuple[NodeName, ...] = ()
     pods_per_node_max: int | None = None
     constraints: Constraints = NO_CONSTRAINTS
-    near_role: tuple[tuple[str, TopologyRequest], ...] = ()
+    near_role: tuple[tuple[str, LevelRequest], ...] = ()
     placed_members: tuple[PlacedMember, ...] = ()
     is_refill: bool = False
     is_scale_up: bool = False

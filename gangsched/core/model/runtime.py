@@ -19,7 +19,7 @@ _SURE = 0.99
 """Of a gang that outlived so many of the runs that are known, nothing is known any more."""
 
 
-class Source(StrEnum):
+class EstimateSource(StrEnum):
     """Where an estimate comes from."""
 
     DECLARED = "declared"
@@ -39,7 +39,7 @@ class Estimate:
     runtime_s: float
     low_s: float
     high_s: float
-    source: Source
+    source: EstimateSource
     middle_s: float | None = None
 
     def left_s(self, elapsed_s: float) -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Quota
 
@@ -24,7 +24,7 @@ _CLASSES: Mapping[type, str] = {
     GpuShare: "Share",
     PodRequirements: "PodNeeds",
     SliceRequest: "Slices",
-    TopologyRequest: "Near",
+    LevelRequest: "Near",
 }
 
 _UNCHANGED: Mapping[str, str] = {}

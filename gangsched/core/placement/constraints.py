@@ -9,7 +9,7 @@ from gangsched.core.bounds import KINDS
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN, TopologyTree
-from gangsched.core.model.constraints import TopologyRequest
+from gangsched.core.model.constraints import LevelRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.topology import Fabric
@@ -126,7 +126,7 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
             _slices(names, one, _counts(waiting, role=role)) or rules.slices,
         )
         for role, one in waiting.near_role
-        if one != TopologyRequest()
+        if one != LevelRequest()
     }
     exclusive = names.level(asked.exclusive, "Exclusive level")
     spread = {names.must(one.level, "Spread level"): one.pods_max for one in asked.spread}
@@ -203,7 +203,7 @@ class _Names:
 
 
 def _slices(
-    names: _Names, near: TopologyRequest, counts: Iterable[tuple[str, int]]
+    names: _Names, near: LevelRequest, counts: Iterable[tuple[str, int]]
 ) -> tuple[tuple[int, int], ...]:
     found: list[tuple[int, int]] = []
     for one in near.slices:

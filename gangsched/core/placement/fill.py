@@ -36,7 +36,7 @@ from gangsched.core.placement.demand import (
     select_members,
 )
 from gangsched.core.placement.explain import explain
-from gangsched.core.placement.objectives import Cost, Objective, PlacementCosts
+from gangsched.core.placement.objectives import Cost, PlacementCosts, PlacementObjective
 from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy, TreeFill
 from gangsched.core.renamed import renamed
 from gangsched.core.snapshot import Snapshot
@@ -222,7 +222,9 @@ class Filling:
             return self._fill(wanted, mask)
         best: tuple[Cost, Counts] | None = None
         needs = [kind.needs for kind in self.kinds]
-        prices = PlacementCosts(self.snapshot.cluster, self.scope, needs, (Objective.DOMAINS,))
+        prices = PlacementCosts(
+            self.snapshot.cluster, self.scope, needs, (PlacementObjective.DOMAINS,)
+        )
         compared = 0
         for domain in self._domains(level, wanted, mask):
             counts = self._fill(wanted, domain)

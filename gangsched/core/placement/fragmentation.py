@@ -32,7 +32,7 @@ class TypicalPod:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FreeResources:
     """GPUs and other free resources of some rows.
 
     `idle` counts whole idle GPUs, shape (n,); `parts` are the free thousandths of shared GPUs,
@@ -45,7 +45,7 @@ class State:
     free: Ints
 
 
-def state_of(cluster: Cluster, rows: Ints) -> State:
+def state_of(cluster: Cluster, rows: Ints) -> FreeResources:
     """Read the present state of some rows."""
     free = cluster.allocatable[rows] - cluster.used[rows]
     idle = np.maximum(free[:, cluster.resources.index(GPU)], 0)
@@ -55,7 +55,7 @@ def state_of(cluster: Cluster, rows: Ints) -> State:
         taken = cluster.shared.of(int(row))
         for index, device in enumerate(sorted(taken)):
             parts[position, index] = max(MILLI - taken[device], 0)
-    return State(rows, idle, parts, free)
+    return FreeResources(rows, idle, parts, free)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _able(cluster: Cluster, needs: PodRequirements) -> Mask:
     return np.zeros_like(able) if cluster.unknown_requests(needs) else able
 
 
-def measure(cluster: Cluster, state: State, typical: tuple[TypicalPod, ...]) -> Floats:
+def measure(cluster: Cluster, state: FreeResources, typical: tuple[TypicalPod, ...]) -> Floats:
     """Return F of each row in thousandths of a GPU, shape (n,)."""
     usual = cluster.node_cached(("usual", typical), lambda: _typical_arrays(cluster, typical))
     milli = usual.milli[state.rows]
@@ -129,7 +129,7 @@ def growth(
     device = np.full(len(rows), -1, dtype=np.int64)
     if needs.share is None:
         whole = int(cluster.request_vector(needs)[cluster.resources.index(GPU)])
-        after = State(rows, before.idle - whole, before.parts, free)
+        after = FreeResources(rows, before.idle - whole, before.parts, free)
         return measure(cluster, after, typical) - base, device
     # Every way to place it, as a row of its own: a new GPU first, then each that is shared.
     _, milli = _gpus(cluster, needs, rows)
@@ -139,7 +139,7 @@ def growth(
     opens = at == 0
     parts[opens, 0] = MILLI
     parts[np.arange(len(at)), at] -= milli[which]
-    after = State(rows[which], before.idle[which] - opens, parts, free[which])
+    after = FreeResources(rows[which], before.idle[which] - opens, parts, free[which])
     grows = measure(cluster, after, typical) - base[which]
     best = np.full(len(rows), np.inf)
     np.minimum.at(best, which, grows)

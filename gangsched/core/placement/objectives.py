@@ -13,7 +13,7 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 Cost = tuple[int, ...]
 
 
-class Objective(StrEnum):
+class PlacementObjective(StrEnum):
     """What is to be small, in the order a policy lists them.
 
     DOMAINS: how many domains of each level are used (the preferred level first, then the coarsest)
@@ -29,7 +29,7 @@ class Objective(StrEnum):
     FRAGMENTATION = "fragmentation"
 
 
-DEFAULT = (Objective.DOMAINS, Objective.PREFERENCE, Objective.LEFTOVER)
+DEFAULT = (PlacementObjective.DOMAINS, PlacementObjective.PREFERENCE, PlacementObjective.LEFTOVER)
 
 
 def main_resource(needs: list[PodRequirements]) -> str:
@@ -54,7 +54,7 @@ class PlacementCosts:
         cluster: Cluster,
         scope: ResolvedConstraints,
         needs: list[PodRequirements],
-        objectives: tuple[Objective, ...] = DEFAULT,
+        objectives: tuple[PlacementObjective, ...] = DEFAULT,
         growth: list[Ints] | None = None,
     ) -> None:
         self.cluster = cluster
@@ -91,14 +91,14 @@ class PlacementCosts:
         cost: list[int] = []
         for objective in self.objectives:
             match objective:
-                case Objective.DOMAINS:
+                case PlacementObjective.DOMAINS:
                     cost.extend(len(self._domains(level, used)) for level in self.scope.order)
                     cost.append(len(used))
-                case Objective.PREFERENCE:
+                case PlacementObjective.PREFERENCE:
                     cost.append(-self._preference(counts))
-                case Objective.LEFTOVER:
+                case PlacementObjective.LEFTOVER:
                     cost.append(self._leftover(used))
-                case Objective.FRAGMENTATION:
+                case PlacementObjective.FRAGMENTATION:
                     pairs = zip(counts, self.growth or [], strict=False)
                     cost.append(sum(int((count * grows).sum()) for count, grows in pairs))
         return tuple(cost)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from gangsched.core.bounds import CHANGES_TRIED
-from gangsched.core.model.constraints import Constraints, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.refusal import plural
 from gangsched.core.placement.constraints import ResolvedConstraints
@@ -139,6 +139,6 @@ def _with(waiting: PendingGang, constraints: Constraints) -> PendingGang:
     return replace(waiting, constraints=constraints)
 
 
-def _with_role(waiting: PendingGang, role: str, near: TopologyRequest) -> PendingGang:
+def _with_role(waiting: PendingGang, role: str, near: LevelRequest) -> PendingGang:
     changed = tuple((name, near if name == role else old) for name, old in waiting.near_role)
     return replace(waiting, near_role=changed)

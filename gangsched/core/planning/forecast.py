@@ -14,7 +14,7 @@ from zlib import crc32
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Placement
-from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, Source
+from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, EstimateSource
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
@@ -52,7 +52,7 @@ class Prediction:
     start_s: float | None
     low_s: float | None
     high_s: float | None
-    source: Source
+    source: EstimateSource
     after: GangId | None = None
 
 
@@ -101,7 +101,7 @@ def forecast(
             drawn[len(drawn) // 2] if known else None,
             drawn[0] if known else None,
             drawn[-1] if known else None,
-            estimate.source if estimate is not None else Source.ASSUMED,
+            estimate.source if estimate is not None else EstimateSource.ASSUMED,
             found_in[len(drawn) // 2][1] if known else None,
         )
     return found
@@ -252,7 +252,7 @@ class _ForwardRun:
     def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""
         estimate = one.estimate or Estimate(
-            RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, Source.ASSUMED
+            RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, EstimateSource.ASSUMED
         )
         level = self._level(one.gang.id) if self.number else 0.5
         if at_s is not None:

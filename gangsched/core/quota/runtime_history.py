@@ -10,7 +10,7 @@ from gangsched.core.bounds import HISTORY_LETTERS, RUN_TIMES
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue
-from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, Source
+from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, EstimateSource
 from gangsched.core.quota.start_accuracy import StartRecord
 
 Key = tuple[str, str]
@@ -162,10 +162,12 @@ class RuntimeHistory:
         known = self.runs.get((gang.user, job_name_prefix(gang.id)))
         if known is not None and len(known) >= _NEEDED:
             cuts = quantiles(known, n=10, method="inclusive")
-            return Estimate(max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), Source.LEARNED)
+            return Estimate(
+                max(cuts[4], 1.0), max(cuts[0], 1.0), max(cuts[8], 1.0), EstimateSource.LEARNED
+            )
         if queue is not None and queue.default_runtime_s is not None:
-            return _spread(queue.default_runtime_s, Source.QUEUE)
-        return _spread(RUNTIME_DEFAULT_S, Source.ASSUMED)
+            return _spread(queue.default_runtime_s, EstimateSource.QUEUE)
+        return _spread(RUNTIME_DEFAULT_S, EstimateSource.ASSUMED)
 
     def _declared(self, said_s: float, user: str) -> Estimate:
         """Take the owner's word, within the range in which the owner was right before.
@@ -177,8 +179,8 @@ class RuntimeHistory:
             if known is not None and len(known) >= _RATIOS_NEEDED:
                 cuts = quantiles(known, n=10, method="inclusive")
                 low_s, middle_s, high_s = (cuts[at] * said_s for at in (0, 4, 8))
-                return Estimate(runtime_s, low_s, high_s, Source.DECLARED, middle_s)
-        return _spread(runtime_s, Source.DECLARED)
+                return Estimate(runtime_s, low_s, high_s, EstimateSource.DECLARED, middle_s)
+        return _spread(runtime_s, EstimateSource.DECLARED)
 
     def factor(self, user: str) -> float:
         """Return the median of run time over declared run time of a user; at least 1."""
@@ -205,6 +207,6 @@ def _floats(values: list[object]) -> list[float]:
     return [float(str(one)) for one in values]
 
 
-def _spread(runtime_s: float, source: Source) -> Estimate:
+def _spread(runtime_s: float, source: EstimateSource) -> Estimate:
     low, high = _SPREAD[source.value]
     return Estimate(runtime_s, runtime_s * low, runtime_s * high, source)

@@ -7,7 +7,7 @@ pods do not name it. A pod that is recreated meanwhile names the same gang as th
 
 from collections.abc import Iterable
 
-from gangsched.jobs.common.model import GROUP_LABEL, Job, Json, PodView
+from gangsched.jobs.common.model import GROUP_LABEL, Json, PodView, TrainingJob
 
 _NAMES_A_GANG = (
     "scheduling.x-k8s.io/pod-group",
@@ -31,7 +31,7 @@ def origin_of(pod: Json) -> Json | None:
     }
 
 
-def adopted_origin(job: Job, pods: Iterable[PodView]) -> Json | None:
+def adopted_origin(job: TrainingJob, pods: Iterable[PodView]) -> Json | None:
     """Return how a job's pods of another controller name their gang, if there are any.
 
     Roles with a template that names another scheduler do not count: their pods never have a group.

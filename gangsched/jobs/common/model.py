@@ -95,7 +95,7 @@ class GangPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TrainingJob:
     """A training job as its user declared it, and the status written so far.
 
     `kind` names its framework. A TFJob's workers may come and go (`dynamic_workers`), or must all

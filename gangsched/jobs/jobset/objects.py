@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gangsched.jobs.common.model import GROUP_LABEL, GROUP_VERSION, Json
 from gangsched.jobs.common.owned_objects import Owned
-from gangsched.jobs.jobset.stages import Stage, pods, pods_each, stages
+from gangsched.jobs.jobset.stages import JobSetStage, pods, pods_each, stages
 
 PREFIX = "jobset.sigs.k8s.io"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -76,12 +76,12 @@ class Attempt:
         return frozenset(rjobs)
 
     @cached_property
-    def _stages(self) -> dict[str, Stage]:
+    def _stages(self) -> dict[str, JobSetStage]:
         """The stage of each replicated job, by the job's name."""
         all_stages = stages(self.owned.name, self.spec)
         return {rjob["name"]: stage for stage in all_stages for rjob in stage.jobs}
 
-    def stage(self, rjob: Json) -> Stage:
+    def stage(self, rjob: Json) -> JobSetStage:
         """Return the stage of a replicated job."""
         return self._stages[rjob["name"]]
 
@@ -112,7 +112,7 @@ class Attempt:
                 }
                 yield claim, kept
 
-    def group(self, stage: Stage) -> Json:
+    def group(self, stage: JobSetStage) -> Json:
         """Return the PodGroup of a stage."""
         roles = []
         for rjob in stage.jobs:
@@ -141,7 +141,7 @@ class Attempt:
         level = self._level(rjob)
         return {"slices": [{"level": level, "size": pods_each(rjob)}]} if level else {}
 
-    def _exclusive(self, stage: Stage) -> Json:
+    def _exclusive(self, stage: JobSetStage) -> Json:
         levels = {(self._level(rjob), pods_each(rjob)) for rjob in stage.jobs if self._level(rjob)}
         if not levels:
             return {}

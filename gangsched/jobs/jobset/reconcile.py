@@ -26,7 +26,7 @@ from gangsched.jobs.common.owned_objects import (
 from gangsched.jobs.common.step_budget import StepBudget
 from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.jobset.objects import PREFIX, RESTARTS, Attempt
-from gangsched.jobs.jobset.stages import Stage, pods, pods_each
+from gangsched.jobs.jobset.stages import JobSetStage, pods, pods_each
 
 KIND = "JobSet"
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
@@ -316,7 +316,7 @@ class _ActiveJobSet:
             self._add_intents(stage)
         return True
 
-    def _add_intents(self, stage: Stage) -> None:
+    def _add_intents(self, stage: JobSetStage) -> None:
         """Add the intents of all Jobs; the pods of the stage count together."""
         for rjob in self.spec["replicatedJobs"]:
             job = self.attempt.job(rjob, 0, suspended=False)

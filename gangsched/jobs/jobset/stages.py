@@ -12,7 +12,7 @@ from gangsched.jobs.common.model import Json
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class JobSetStage:
     """Replicated jobs that run at the same time; `early` ones start first."""
 
     group: str
@@ -43,7 +43,7 @@ def parallel_pods(spec: Json) -> int:
     return count if whole is None else min(count, int(whole))
 
 
-def stages(name: str, spec: Json) -> list[Stage]:
+def stages(name: str, spec: Json) -> list[JobSetStage]:
     """Return the stages of a JobSet in the order of their first jobs.
 
     The gang of the largest stage has the JobSet's name, so that users find it; among equals, the
@@ -66,7 +66,7 @@ def stages(name: str, spec: Json) -> list[Stage]:
         if in_order:
             early = {together[0]["name"]}
         gang = name if together is largest else f"{name}-{together[0]['name']}"
-        result.append(Stage(gang, tuple(together), frozenset(early)))
+        result.append(JobSetStage(gang, tuple(together), frozenset(early)))
     return result
 
 

@@ -303,7 +303,7 @@ def _settings(algorithm: Json) -> dict[str, int]:
     return _MEDIAN | {item["name"]: int(item["value"]) for item in settings}
 
 
-class TooLargeError(Exception):
+class TrialTooLargeError(Exception):
     """A trial's job would be larger than an object may be."""
 
 
@@ -329,7 +329,7 @@ def fill_template(template: Json, point: Assignments, name: str, namespace: str)
         nonlocal left
         left -= len(value)
         if left < 0:
-            raise TooLargeError
+            raise TrialTooLargeError
         return value
 
     # A parameter may refer to a field of the trial: its reference is a placeholder itself.

@@ -39,7 +39,7 @@ _LOG_LATE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class JobOutcome:
+class TrialJobOutcome:
     """The state of a trial's job: how it ended, and the metrics in its log.
 
     `ended` is empty while the job runs; `series` is None if there is no log. `unreadable` is a
@@ -64,7 +64,7 @@ def metric_names(spec: Json) -> list[str]:
     return [objective["objectiveMetricName"], *(objective.get("additionalMetricNames") or [])]
 
 
-def reconcile(owned: Owned, seen: JobOutcome, clock: Clock) -> Steps:
+def reconcile(owned: Owned, seen: TrialJobOutcome, clock: Clock) -> Steps:
     """Return the actions to take now."""
     return _Trial(owned, seen, clock).steps()
 
@@ -72,7 +72,7 @@ def reconcile(owned: Owned, seen: JobOutcome, clock: Clock) -> Steps:
 class _Trial(KatibStep):
     """One call of the reconcile."""
 
-    def __init__(self, owned: Owned, seen: JobOutcome, clock: Clock) -> None:
+    def __init__(self, owned: Owned, seen: TrialJobOutcome, clock: Clock) -> None:
         super().__init__(owned, clock)
         self.outcome = seen
 

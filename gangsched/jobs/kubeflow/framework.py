@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gangsched.core.bounds import Bound
-from gangsched.jobs.common.model import Job, JobRole, Json, Observed, PodView
+from gangsched.core.bounds import UpperBound
+from gangsched.jobs.common.model import JobRole, Json, Observed, PodView, TrainingJob
 
 PREFIX = "training.kubeflow.org"
 
@@ -92,7 +92,7 @@ class Framework:
         del job, role
         return ""
 
-    def size_error(self, job: Job) -> str:
+    def size_error(self, job: TrainingJob) -> str:
         """Return which list of the job's pods would be too long for its readers, or nothing."""
         del job
         return ""
@@ -104,21 +104,21 @@ class Framework:
 
     # -- what differs -------------------------------------------------------------------------
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return the environment variables of a pod's containers."""
         raise NotImplementedError
 
-    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: TrainingJob, role: JobRole, index: int) -> bool:
         """Return whether a pod has the label job-role=master."""
         master = job.role("Master")
         return role is master if master is not None else index == 0 and role.type == "Worker"
 
-    def deciding_pods(self, job: Job) -> DecidingPods:
+    def deciding_pods(self, job: TrainingJob) -> DecidingPods:
         """Return the pods that decide the job's success: the master, else all workers."""
         role = job.role("Master") or job.roles[0]
         return DecidingPods(role, role.replicas)
 
-    def tolerates_failure(self, job: Job, pod: PodView) -> bool:
+    def tolerates_failure(self, job: TrainingJob, pod: PodView) -> bool:
         """Return whether the job continues without a pod that is not recreated."""
         del job, pod
         return False
@@ -128,16 +128,16 @@ class Framework:
         del pod
         return "Failed"
 
-    def is_running(self, job: Job, statuses: Json) -> bool:
+    def is_running(self, job: TrainingJob, statuses: Json) -> bool:
         """Return whether the job runs, by its roles' counts: one deciding pod runs."""
         return bool(statuses[self.deciding_pods(job).role.type].get("active", 0) > 0)
 
-    def starts_with_gang(self, job: Job, role: JobRole) -> bool:
+    def starts_with_gang(self, job: TrainingJob, role: JobRole) -> bool:
         """Return whether a role's pods belong to the starting gang, or come once it runs."""
         del job, role
         return True
 
-    def must_wait(self, job: Job, role: JobRole, seen: Observed) -> bool:
+    def must_wait(self, job: TrainingJob, role: JobRole, seen: Observed) -> bool:
         """Return whether a role's pods may not be created yet."""
         del job, role, seen
         return False
@@ -147,22 +147,22 @@ class Framework:
         del template
         return False
 
-    def documents(self, job: Job, seen: Observed) -> list[Json]:
+    def documents(self, job: TrainingJob, seen: Observed) -> list[Json]:
         """Return further objects that pods need; they are created or restored before the pods."""
         del job, seen
         return []
 
-    def documents_while_running(self, job: Job) -> list[Json]:
+    def documents_while_running(self, job: TrainingJob) -> list[Json]:
         """Return the documents that a suspended or finished job must not have."""
         del job
         return []
 
-    def customize(self, job: Job, role: JobRole, index: int, template: Json) -> None:
+    def customize(self, job: TrainingJob, role: JobRole, index: int, template: Json) -> None:
         """Add the fields to a pod's template that only this kind needs."""
 
     # -- what is the same -----------------------------------------------------------------------
 
-    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
+    def labels(self, job: TrainingJob, role: JobRole, index: int) -> dict[str, str]:
         """Return the labels of a pod and its Service, with those of operators before 1.7."""
         kind = role.type.lower()
         labels = {
@@ -179,14 +179,14 @@ class Framework:
             labels[f"{PREFIX}/job-role"] = "master"
         return labels
 
-    def selector(self, job: Job, role: JobRole) -> str:
+    def selector(self, job: TrainingJob, role: JobRole) -> str:
         """Return the label selector of a role's pods, for the scale subresource."""
         return (
             f"{PREFIX}/job-name={job.name},{PREFIX}/operator-name={self.operator},"
             f"{PREFIX}/replica-type={role.type.lower()}"
         )
 
-    def pod_template(self, job: Job, role: JobRole, index: int) -> Json:
+    def pod_template(self, job: TrainingJob, role: JobRole, index: int) -> Json:
         """Return a pod's template with the contract's labels, ports, environment and policy."""
         template = copy.deepcopy(role.template)
         metadata = template.setdefault("metadata", {})
@@ -204,7 +204,7 @@ class Framework:
         self.customize(job, role, index, template)
         return template
 
-    def service(self, job: Job, role: JobRole, index: int) -> Json | None:
+    def service(self, job: TrainingJob, role: JobRole, index: int) -> Json | None:
         """Return the headless Service that gives a pod its name, also before the pod is ready."""
         labels = self.labels(job, role, index)
         ports = self._ports(self.main_container(role.template["spec"]))
@@ -249,12 +249,12 @@ class Framework:
                 return int(port["containerPort"])
         return self.port
 
-    def rank(self, job: Job, role: JobRole, index: int) -> int:
+    def rank(self, job: TrainingJob, role: JobRole, index: int) -> int:
         """Return a pod's rank: masters come first, workers follow."""
         master = job.role("Master")
         return index + master.replicas if master is not None and role is not master else index
 
-    def rank_zero(self, job: Job) -> tuple[str, int]:
+    def rank_zero(self, job: TrainingJob) -> tuple[str, int]:
         """Return the address and port of rank 0."""
         role = job.role("Master") or job.roles[0]
         return job.pod_name(role, 0), self.port_of(role)
@@ -266,7 +266,7 @@ def listed_bytes(stem: str, count: int, around: int) -> int:
     return digits + count * (len(stem) + len("-") + around)
 
 
-def length_error(what: str, length: int, bound: Bound) -> str:
+def length_error(what: str, length: int, bound: UpperBound) -> str:
     """Return a message if a length is above its bound, or nothing."""
     if length <= bound.most:
         return ""

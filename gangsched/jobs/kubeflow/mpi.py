@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from gangsched.core.bounds import HOSTS_BYTES
-from gangsched.jobs.common.model import V1, V2BETA1, Job, JobRole, Json, Observed, PodView
+from gangsched.jobs.common.model import V1, V2BETA1, JobRole, Json, Observed, PodView, TrainingJob
 from gangsched.jobs.kubeflow import mpi_exec, mpi_ssh
 from gangsched.jobs.kubeflow.framework import Framework, Variables, length_error, listed_bytes
 
@@ -20,15 +20,15 @@ _NO_GPU = {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
 class Reach(Protocol):
     """How a launcher reaches its workers."""
 
-    def variables(self, job: Job, role: JobRole) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole) -> Variables:
         """Return the variables of a role's main container."""
         ...
 
-    def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
+    def customize(self, job: TrainingJob, role: JobRole, index: int, spec: Json) -> None:
         """Add volumes, names and a command to a pod's spec."""
         ...
 
-    def documents(self, job: Job, running: list[str]) -> list[Json]:
+    def documents(self, job: TrainingJob, running: list[str]) -> list[Json]:
         """Return the objects that pods need; `running` are the names of reachable workers."""
         ...
 
@@ -60,7 +60,7 @@ class MPI(Framework):
         container: Json = next(named, spec["containers"][0])
         return container
 
-    def size_error(self, job: Job) -> str:
+    def size_error(self, job: TrainingJob) -> str:
         """Return whether the host file, with all workers, would be too long."""
         worker = job.role("Worker")
         around = len(f".{job.name}.{job.namespace}.svc slots={job.mpi.slots}\n")
@@ -71,7 +71,7 @@ class MPI(Framework):
         """Return the restart policy; a launcher of v2beta1 restarts, as workers may be late."""
         return "OnFailure" if version == V2BETA1 and role == "Launcher" else "Never"
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return the variables of mpirun; a launcher that does not work itself sees no GPU."""
         del index
         variables = dict(_reach(job).variables(job, role))
@@ -79,18 +79,18 @@ class MPI(Framework):
             variables |= _NO_GPU
         return variables
 
-    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: TrainingJob, role: JobRole, index: int) -> bool:
         """Return whether a pod has the label job-role=master, which only v1 has."""
         del job, index
         return role.type == "Launcher"
 
-    def labels(self, job: Job, role: JobRole, index: int) -> dict[str, str]:
+    def labels(self, job: TrainingJob, role: JobRole, index: int) -> dict[str, str]:
         """Return the labels of the job's API version; v1 has those of all kinds."""
         if job.mpi.version == V1:
             return super().labels(job, role, index)
         return mpi_ssh.labels(job, role, index)
 
-    def selector(self, job: Job, role: JobRole) -> str:
+    def selector(self, job: TrainingJob, role: JobRole) -> str:
         """Return the label selector of a role's pods."""
         if job.mpi.version == V1:
             return super().selector(job, role)
@@ -100,16 +100,16 @@ class MPI(Framework):
         """Return the launcher's name, which has no index."""
         return f"{job}-launcher" if role == "Launcher" else ""
 
-    def customize(self, job: Job, role: JobRole, index: int, template: Json) -> None:
+    def customize(self, job: TrainingJob, role: JobRole, index: int, template: Json) -> None:
         """Add the fields by which the launcher and its workers find each other."""
         _reach(job).customize(job, role, index, template["spec"])
 
-    def service(self, job: Job, role: JobRole, index: int) -> Json | None:
+    def service(self, job: TrainingJob, role: JobRole, index: int) -> Json | None:
         """Return None: v2beta1 has one Service for all pods, v1 uses the API server."""
         del job, role, index
         return None
 
-    def documents(self, job: Job, seen: Observed) -> list[Json]:
+    def documents(self, job: TrainingJob, seen: Observed) -> list[Json]:
         """Return the host file, keys and permissions; hosts are listed once pods can read them."""
         launched = any(p.role == "launcher" and p.phase == "Running" for p in seen.pods)
         running = [p.name for p in seen.pods if p.role == "worker" and p.phase == "Running"]
@@ -117,7 +117,7 @@ class MPI(Framework):
         whole = worker is None or len(running) == worker.replicas
         return _reach(job).documents(job, sorted(running) if whole or launched else [])
 
-    def must_wait(self, job: Job, role: JobRole, seen: Observed) -> bool:
+    def must_wait(self, job: TrainingJob, role: JobRole, seen: Observed) -> bool:
         """Return whether a launcher outside the gang must wait until its workers are ready."""
         worker = job.role("Worker")
         if role.type != "Launcher" or worker is None or self.starts_with_gang(job, role):
@@ -125,15 +125,15 @@ class MPI(Framework):
         ready = sum(pod.role == "worker" and pod.ready for pod in seen.pods)
         return ready < worker.replicas
 
-    def starts_with_gang(self, job: Job, role: JobRole) -> bool:
+    def starts_with_gang(self, job: TrainingJob, role: JobRole) -> bool:
         """Return whether a role's pods exist before the gang runs."""
         return role.type != "Launcher" or not job.mpi.waits
 
-    def is_running(self, job: Job, statuses: Json) -> bool:
+    def is_running(self, job: TrainingJob, statuses: Json) -> bool:
         """Return whether the launcher and all workers run."""
         return all(statuses[role.type].get("active", 0) >= role.replicas for role in job.roles)
 
-    def tolerates_failure(self, job: Job, pod: PodView) -> bool:
+    def tolerates_failure(self, job: TrainingJob, pod: PodView) -> bool:
         """Return whether the launcher handles a worker's failure: with ssh, unless evicted."""
         return job.mpi.version == V2BETA1 and pod.role == "worker" and pod.reason != "Evicted"
 
@@ -142,5 +142,5 @@ class MPI(Framework):
         return "Evicted" if pod.reason == "Evicted" else "Failed"
 
 
-def _reach(job: Job) -> Reach:
+def _reach(job: TrainingJob) -> Reach:
     return mpi_exec.EXEC if job.mpi.version == V1 else mpi_ssh.SSH

@@ -3,7 +3,7 @@
 Source: kubeflow/training-operator release-1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
 
-from gangsched.jobs.common.model import Job, JobRole, Json
+from gangsched.jobs.common.model import JobRole, Json, TrainingJob
 from gangsched.jobs.kubeflow.framework import Variables
 from gangsched.jobs.kubeflow.mpi_ssh import CONFIG_MOUNT, config_volume, mount, part
 
@@ -17,7 +17,7 @@ _DELIVERY = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
 class Exec:
     """Reaches workers by a script that calls kubectl, and a Role that allows it."""
 
-    def variables(self, job: Job, role: JobRole) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole) -> Variables:
         """Return the variables of the launcher's mpirun, for Open MPI and Intel MPI."""
         del job
         if role.type != "Launcher":
@@ -29,7 +29,7 @@ class Exec:
             "I_MPI_HYDRA_BOOTSTRAP_EXEC": _KUBEXEC,
         }
 
-    def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
+    def customize(self, job: TrainingJob, role: JobRole, index: int, spec: Json) -> None:
         """Mount the scripts; give the launcher kubectl and an account."""
         del index
         main = spec["containers"][0]
@@ -56,7 +56,7 @@ class Exec:
             mount(spec, container, {"name": _KUBECTL, "emptyDir": {}}, _KUBECTL_MOUNT)
             mount(spec, container, config_volume(job, list(names)), CONFIG_MOUNT)
 
-    def documents(self, job: Job, running: list[str]) -> list[Json]:
+    def documents(self, job: TrainingJob, running: list[str]) -> list[Json]:
         """Return the ConfigMap of scripts and hosts, and the launcher's account and permissions."""
         slots, name = job.mpi.slots, f"{job.name}-launcher"
         worker = job.role("Worker")

@@ -3,7 +3,7 @@
 Source: kubeflow/mpi-operator v0.6, pkg/controller/mpi_job_controller.go.
 """
 
-from gangsched.jobs.common.model import ROOT_SSH, Job, JobRole, Json
+from gangsched.jobs.common.model import ROOT_SSH, JobRole, Json, TrainingJob
 from gangsched.jobs.kubeflow.framework import PREFIX, Variables
 
 CONFIG, CONFIG_MOUNT = "mpi-job-config", "/etc/mpi"
@@ -37,7 +37,7 @@ _IMPLEMENTATIONS = {
 class Ssh:
     """Reaches workers by one Service, the keys of a Secret, and the hosts of a ConfigMap."""
 
-    def variables(self, job: Job, role: JobRole) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole) -> Variables:
         """Return the variables of the launcher's mpirun."""
         variables = {"K_MPI_JOB_ROLE": role.type.lower()}
         if role.type == "Launcher":
@@ -47,7 +47,7 @@ class Ssh:
                 variables[slots] = str(job.mpi.slots)
         return variables
 
-    def customize(self, job: Job, role: JobRole, index: int, spec: Json) -> None:
+    def customize(self, job: TrainingJob, role: JobRole, index: int, spec: Json) -> None:
         """Name the pod, and mount keys and hosts."""
         spec["hostname"] = job.pod_name(role, index)
         spec["subdomain"] = job.name
@@ -76,7 +76,7 @@ class Ssh:
         search = f"{job.name}.{job.namespace}.svc.cluster.local"
         dns["searches"] = [*(dns.get("searches") or []), search]
 
-    def documents(self, job: Job, running: list[str]) -> list[Json]:
+    def documents(self, job: TrainingJob, running: list[str]) -> list[Json]:
         """Return the Service, the keys, and the ConfigMap of hosts."""
         slots = job.mpi.slots
         form = "{} slots={}\n" if job.mpi.implementation == "OpenMPI" else "{}:{}\n"
@@ -97,7 +97,7 @@ class Ssh:
             part(job, "v1", "ConfigMap", f"{job.name}-config") | {"data": data},
         ]
 
-    def _hosts(self, job: Job, workers: list[str]) -> list[str]:
+    def _hosts(self, job: TrainingJob, workers: list[str]) -> list[str]:
         launcher = job.role("Launcher")
         first = [job.pod_name(launcher, 0)] if launcher and job.mpi.launcher_works else []
         return [f"{name}.{job.name}.{job.namespace}.svc" for name in (*first, *workers)]
@@ -106,29 +106,29 @@ class Ssh:
 SSH = Ssh()
 
 
-def labels(job: Job, role: JobRole, index: int) -> dict[str, str]:
+def labels(job: TrainingJob, role: JobRole, index: int) -> dict[str, str]:
     """Return mpi-operator's labels, and the replica type, which gangsched's controller reads."""
     kind = role.type.lower()
     all_pods = _shared(job) | {f"{PREFIX}/job-role": kind, f"{PREFIX}/replica-type": kind}
     return all_pods | ({f"{PREFIX}/replica-index": str(index)} if role.type == "Worker" else {})
 
 
-def selector(job: Job, role: JobRole) -> str:
+def selector(job: TrainingJob, role: JobRole) -> str:
     """Return the label selector of a role's pods."""
     selected = _shared(job) | {f"{PREFIX}/job-role": role.type.lower()}
     return ",".join(f"{key}={value}" for key, value in selected.items())
 
 
-def _shared(job: Job) -> dict[str, str]:
+def _shared(job: TrainingJob) -> dict[str, str]:
     return {f"{PREFIX}/operator-name": "mpi-operator", f"{PREFIX}/job-name": job.name}
 
 
-def _workers(job: Job) -> list[tuple[JobRole, int]]:
+def _workers(job: TrainingJob) -> list[tuple[JobRole, int]]:
     worker = job.role("Worker")
     return [(worker, index) for index in range(worker.replicas)] if worker else []
 
 
-def config_volume(job: Job, items: list[tuple[str, int]]) -> Json:
+def config_volume(job: TrainingJob, items: list[tuple[str, int]]) -> Json:
     """Return the volume of the job's ConfigMap, with the mode of each file."""
     files = [{"key": name, "path": name, "mode": mode} for name, mode in items]
     return {"name": CONFIG, "configMap": {"name": f"{job.name}-config", "items": files}}
@@ -143,7 +143,7 @@ def mount(spec: Json, container: Json, volume: Json, path: str) -> None:
     mounts.append({"name": volume["name"], "mountPath": path})
 
 
-def part(job: Job, api_version: str, kind: str, name: str) -> Json:
+def part(job: TrainingJob, api_version: str, kind: str, name: str) -> Json:
     """Return the head of an object that belongs to a job."""
     return {
         "apiVersion": api_version,

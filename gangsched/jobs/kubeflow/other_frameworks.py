@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from gangsched.core.bounds import VARIABLE_BYTES
-from gangsched.jobs.common.model import Job, JobRole
+from gangsched.jobs.common.model import JobRole, TrainingJob
 from gangsched.jobs.kubeflow.framework import Framework, Variables, length_error, listed_bytes
 
 
@@ -23,7 +23,7 @@ class XGBoost(Framework):
         """Return that a job needs a master: the tracker runs there."""
         return "" if "Master" in roles else "needs a Master"
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return the variables that rabit and LightGBM read in the operator's examples."""
         address, port = self.rank_zero(job)
         variables = {
@@ -39,7 +39,7 @@ class XGBoost(Framework):
             variables |= {"WORKER_PORT": str(self.port_of(worker)), "WORKER_ADDRS": addresses}
         return variables
 
-    def size_error(self, job: Job) -> str:
+    def size_error(self, job: TrainingJob) -> str:
         """Return whether the variable with the names of all workers would be too long."""
         worker = job.role("Worker")
         length = listed_bytes(f"{job.name}-worker", worker.replicas, 1) if worker else 0
@@ -64,7 +64,7 @@ class Paddle(Framework):
     restart = "OnFailure"
     single = ()
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return the variables of `paddle launch`; rank 0 gets its IP address, not its name."""
         address, port = self.rank_zero(job)
         variables: dict[str, str | dict[str, object]] = {
@@ -81,7 +81,7 @@ class Paddle(Framework):
             variables[count] = "1"
         return variables
 
-    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: TrainingJob, role: JobRole, index: int) -> bool:
         """Return whether a pod is a master: workers never are."""
         del job, index
         return role.type == "Master"
@@ -98,7 +98,7 @@ class Jax(Framework):
     port_name = "jaxjob-port"
     port = 6666
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return the variables that a script passes to `jax.distributed.initialize`."""
         del role
         address, port = self.rank_zero(job)

@@ -5,7 +5,7 @@ Beyond it, worker-only jobs get the master's variables too (their rank 0 is work
 """
 
 from gangsched.core.model.text import whole
-from gangsched.jobs.common.model import Job, JobRole, Json, Observed
+from gangsched.jobs.common.model import JobRole, Json, Observed, TrainingJob
 from gangsched.jobs.kubeflow.framework import DecidingPods, Framework, Variables
 
 _OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
@@ -25,7 +25,7 @@ class PyTorch(Framework):
     port = 23456
     restart = "OnFailure"
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return the variables of torch.distributed and torchrun."""
         address, port = self.rank_zero(job)
         processes = job.nproc_per_node
@@ -53,13 +53,13 @@ class PyTorch(Framework):
                 variables |= job.elastic.environment
         return variables
 
-    def deciding_pods(self, job: Job) -> DecidingPods:
+    def deciding_pods(self, job: TrainingJob) -> DecidingPods:
         """Return the master; without one all workers, or any worker of an elastic job."""
         role = job.role("Master") or job.roles[0]
         whole = role.type == "Worker" and job.elastic is None
         return DecidingPods(role, role.replicas if whole else 1)
 
-    def documents(self, job: Job, seen: Observed) -> list[Json]:
+    def documents(self, job: TrainingJob, seen: Observed) -> list[Json]:
         """Return the autoscaler of an elastic job that has metrics."""
         del seen
         if job.elastic is None or not job.elastic.metrics:
@@ -79,7 +79,7 @@ class PyTorch(Framework):
             }
         ]
 
-    def documents_while_running(self, job: Job) -> list[Json]:
+    def documents_while_running(self, job: TrainingJob) -> list[Json]:
         """Return the autoscaler, which a job that does not run must not have."""
         return self.documents(job, Observed())
 

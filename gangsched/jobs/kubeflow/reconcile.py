@@ -17,16 +17,16 @@ from gangsched.jobs.common.model import (
     Actions,
     GroupView,
     Intent,
-    Job,
     JobRole,
     Json,
     Observed,
     PodView,
+    TrainingJob,
 )
 from gangsched.jobs.common.step_budget import StepBudget
 from gangsched.jobs.common.templates import covers, gang_role, pin_to_node, with_lower_minimum
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
-from gangsched.jobs.kubeflow.step import Step
+from gangsched.jobs.kubeflow.step import JobReconcile
 
 GATE = "gangsched.io/gang"
 _ON_ITS_WAY = ("Reserved", "Binding")
@@ -35,7 +35,7 @@ _ON_ITS_WAY = ("Reserved", "Binding")
 _RETRIABLE_EXIT = 128
 
 
-def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
+def reconcile(job: TrainingJob, seen: Observed, clock: Clock) -> Actions:
     """Return the actions to take now; an unchanged state needs none."""
     status: Json = copy.deepcopy(dict(job.status))
     actions = Actions()
@@ -55,7 +55,7 @@ def reconcile(job: Job, seen: Observed, clock: Clock) -> Actions:
     return actions
 
 
-class _ActiveJob(Step):
+class _ActiveJob(JobReconcile):
     """The step of a job that is not over yet."""
 
     # -- unfinished ---------------------------------------------------------------------------

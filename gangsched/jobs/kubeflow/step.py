@@ -4,7 +4,15 @@ from dataclasses import dataclass
 
 from gangsched.jobs.common import conditions, waiting
 from gangsched.jobs.common.clock import Clock
-from gangsched.jobs.common.model import Actions, Job, JobEvent, JobRole, Json, Observed, PodView
+from gangsched.jobs.common.model import (
+    Actions,
+    JobEvent,
+    JobRole,
+    Json,
+    Observed,
+    PodView,
+    TrainingJob,
+)
 from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.kubeflow.framework import Framework
 
@@ -13,10 +21,10 @@ _CRASHES_REPORTED = 3
 
 
 @dataclass(slots=True)
-class Step:
+class JobReconcile:
     """One reconcile in progress; `status` and `actions` are filled in."""
 
-    job: Job
+    job: TrainingJob
     framework: Framework
     seen: Observed
     clock: Clock

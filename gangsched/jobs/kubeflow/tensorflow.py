@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from gangsched.core.bounds import VARIABLE_BYTES
-from gangsched.jobs.common.model import Job, JobRole, PodView
+from gangsched.jobs.common.model import JobRole, PodView, TrainingJob
 from gangsched.jobs.kubeflow.framework import (
     DecidingPods,
     Framework,
@@ -34,7 +34,7 @@ class TensorFlow(Framework):
             return "has a Chief and a Master; one of them leads"
         return super().roles_error(roles)
 
-    def variables(self, job: Job, role: JobRole, index: int) -> Variables:
+    def variables(self, job: TrainingJob, role: JobRole, index: int) -> Variables:
         """Return TF_CONFIG; a job of one pod is not a cluster and gets none."""
         if job.total == 1:
             return {}
@@ -54,7 +54,7 @@ class TensorFlow(Framework):
             worker, servers = _text({str(index): own}), self._cluster(job).get("ps", "[]")
         return {"TF_CONFIG": f'{{"cluster":{{"worker":{worker},"ps":{servers}}},"task":{task}}}'}
 
-    def size_error(self, job: Job) -> str:
+    def size_error(self, job: TrainingJob) -> str:
         """Return whether TF_CONFIG, with the addresses of all pods, would be too long."""
         length = sum(
             listed_bytes(_stem(job, role), role.replicas, len(self._tail(job, role)) + len('"",'))
@@ -63,7 +63,7 @@ class TensorFlow(Framework):
         )
         return length_error("TF_CONFIG", length, VARIABLE_BYTES)
 
-    def _cluster(self, job: Job) -> dict[str, str]:
+    def _cluster(self, job: TrainingJob) -> dict[str, str]:
         """Return the addresses of every role, as JSON, in the order of the roles' names."""
         return {
             role.type.lower(): _addresses(_stem(job, role), role.replicas, self._tail(job, role))
@@ -71,17 +71,17 @@ class TensorFlow(Framework):
             if role.type == "PS" or not job.dynamic_workers
         }
 
-    def _tail(self, job: Job, role: JobRole) -> str:
+    def _tail(self, job: TrainingJob, role: JobRole) -> str:
         """Return the part of a pod's address after its name."""
         domain = f"{job.namespace}.svc" + (f".{job.cluster_domain}" if job.cluster_domain else "")
         return f".{domain}:{self.port_of(role)}"
 
-    def is_master(self, job: Job, role: JobRole, index: int) -> bool:
+    def is_master(self, job: TrainingJob, role: JobRole, index: int) -> bool:
         """Return whether a pod is the chief, or worker 0 of a job without a chief."""
         chief = _chief(job)
         return role is chief if chief is not None else role.type == "Worker" and index == 0
 
-    def deciding_pods(self, job: Job) -> DecidingPods:
+    def deciding_pods(self, job: TrainingJob) -> DecidingPods:
         """Return the chief; without one worker 0, or all workers if the job requires it."""
         chief = _chief(job)
         if chief is not None:
@@ -89,12 +89,12 @@ class TensorFlow(Framework):
         role = job.role("Worker") or job.roles[0]
         return DecidingPods(role, role.replicas, first_suffices=not job.all_workers)
 
-    def tolerates_failure(self, job: Job, pod: PodView) -> bool:
+    def tolerates_failure(self, job: TrainingJob, pod: PodView) -> bool:
         """Return whether a pod is a dynamic worker: the job continues without it."""
         return job.dynamic_workers and pod.role == "worker"
 
 
-def _stem(job: Job, role: JobRole) -> str:
+def _stem(job: TrainingJob, role: JobRole) -> str:
     return f"{job.name}-{role.type.lower()}"
 
 
@@ -107,5 +107,5 @@ def _addresses(stem: str, count: int, tail: str) -> str:
     return _text([f"{stem}-{index}{tail}" for index in range(count)])
 
 
-def _chief(job: Job) -> JobRole | None:
+def _chief(job: TrainingJob) -> JobRole | None:
     return job.role("Chief") or job.role("Master")

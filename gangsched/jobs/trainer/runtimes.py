@@ -38,7 +38,7 @@ _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 
 @dataclass(slots=True)
-class Plan:
+class TrainJobObjects:
     """The objects of a TrainJob: a JobSet and, for MPI, a host file and a Secret with keys."""
 
     jobset: Json
@@ -69,7 +69,7 @@ def tuning_error(job: Json, runtime: Json) -> str:
     return resolution.tuning(containers[0]).error() if containers else ""
 
 
-def resolve(job: Json, runtime: Json) -> Plan:
+def resolve(job: Json, runtime: Json) -> TrainJobObjects:
     """Return the objects of a TrainJob on a runtime."""
     return _Resolution(job, runtime).plan()
 
@@ -88,7 +88,7 @@ class _Resolution:
         self.spec: Json = copy.deepcopy(template.get("spec") or {})
         self.mpi: Json | None = self.policy.get("mpi")
 
-    def plan(self) -> Plan:
+    def plan(self) -> TrainJobObjects:
         self._apply_patches()
         nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
         for rjob in self.spec["replicatedJobs"]:
@@ -102,7 +102,7 @@ class _Resolution:
                 self._initialise(rjob, step)
             if step == TRAINER or self._is_mpi_node(rjob):
                 self._apply_trainer(rjob, command=step == TRAINER)
-        plan = Plan({})
+        plan = TrainJobObjects({})
         if self.mpi is not None:
             self._run_mpi(plan, nodes)
         for rjob, container in self.nodes():
@@ -274,7 +274,7 @@ class _Resolution:
 
     # -- MPI ----------------------------------------------------------------------------------
 
-    def _run_mpi(self, plan: Plan, nodes: int) -> None:
+    def _run_mpi(self, plan: TrainJobObjects, nodes: int) -> None:
         """Mount the keys into launcher and nodes, and the host file into the launcher."""
         assert self.mpi is not None, "checked before"  # noqa: S101
         as_node = bool(self.mpi.get("runLauncherAsNode"))

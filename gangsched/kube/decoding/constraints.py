@@ -13,9 +13,9 @@ from gangsched.core.bounds import SHARED_GPUS
 from gangsched.core.model.constraints import (
     NO_CONSTRAINTS,
     Constraints,
+    LevelRequest,
     SliceRequest,
     Spread,
-    TopologyRequest,
 )
 from gangsched.core.model.ids import NodeName
 from gangsched.core.model.pods import GpuShare
@@ -28,12 +28,12 @@ _DEVICES = "gpu-fraction-num-devices"
 """KAI's annotations for a part of a GPU."""
 
 
-def near(spec: NearSpec | None) -> TopologyRequest:
+def near(spec: NearSpec | None) -> LevelRequest:
     """Return how near pods are to be."""
     if spec is None:
-        return TopologyRequest()
+        return LevelRequest()
     slices = tuple(SliceRequest(one.level, one.size) for one in spec.slices)
-    return TopologyRequest(spec.required, spec.preferred, slices)
+    return LevelRequest(spec.required, spec.preferred, slices)
 
 
 def constraints(spec: PodGroupSpec) -> Constraints:
@@ -69,9 +69,7 @@ def merged(spec: Mapping[str, Any], annotations: Mapping[str, str], subject: str
         raise DecodeError(str(error)) from error
 
 
-def role_near(
-    role: NearSpec | None, annotations: Mapping[str, str], subject: str
-) -> TopologyRequest:
+def role_near(role: NearSpec | None, annotations: Mapping[str, str], subject: str) -> LevelRequest:
     """Return how near the pods of a role are to be, by its spec and its template's annotations.
 
     Raises:

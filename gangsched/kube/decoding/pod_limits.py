@@ -9,7 +9,7 @@ from gangsched.core.bounds import (
     SELECTOR_KEYS,
     SELECTOR_VALUES,
     TOLERATIONS,
-    Bound,
+    UpperBound,
 )
 from gangsched.core.model.pods import Expression, PodRequirements
 from gangsched.core.model.text import shown
@@ -37,7 +37,7 @@ def check(needs: PodRequirements) -> None:
             raise DecodeError(f"the weight of a preference is {shown(weight)}; it must be 1 to 100")
 
 
-def few(count: int, bound: Bound, where: str = "") -> None:
+def few(count: int, bound: UpperBound, where: str = "") -> None:
     """Refuse more of something than its bound allows.
 
     Raises:

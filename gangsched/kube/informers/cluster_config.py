@@ -169,7 +169,7 @@ class Queues(ConfigInformer):
         self._facts.observe(f.QueueGone(name))
 
 
-class Declarations(ConfigInformer):
+class DeclarationInformer(ConfigInformer):
     """Objects of one kind, each of which is one fact, such as Topologies and Reservations."""
 
     def __init__(

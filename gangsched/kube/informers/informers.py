@@ -9,7 +9,7 @@ from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.kube.informers.base import Informer
 from gangsched.kube.informers.cluster_config import (
-    Declarations,
+    DeclarationInformer,
     Namespaces,
     PriorityClasses,
     Queues,
@@ -63,7 +63,7 @@ class Informers:
             engine=context.engine,
             orders=orders,
         )
-        self.reservations = Declarations(
+        self.reservations = DeclarationInformer(
             "Reservation",
             reservation_seen,
             f.AdvanceReservationGone,
@@ -72,7 +72,7 @@ class Informers:
             queue_status.reservations,
             started,
         )
-        self.topologies = Declarations(
+        self.topologies = DeclarationInformer(
             "Topology",
             topology_seen,
             f.TopologyGone,

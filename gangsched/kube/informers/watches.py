@@ -64,7 +64,7 @@ class Watches:
         return ((kind, watch.restarts) for kind, watch in self._watches.items())
 
 
-class Reader(Protocol):
+class ObjectReceiver(Protocol):
     """An informer of one kind."""
 
     @property
@@ -86,7 +86,7 @@ class Guarded:
 
     def __init__(
         self,
-        receiver: Reader,
+        receiver: ObjectReceiver,
         quarantine: Quarantine,
         metrics: Metrics,
         now_s: Callable[[], float],

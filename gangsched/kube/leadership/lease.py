@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LeaseTiming:
     """How long a Lease is good for, how long its holder relies on it, how often either looks."""
 
     duration_s: float = 8.0
@@ -45,13 +45,13 @@ class Election:
         self,
         client: KubeClient,
         lease: str,
-        timing: Timing | None = None,
+        timing: LeaseTiming | None = None,
         identity: str = "",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = client
         self._namespace, _, self._name = lease.partition("/")
-        self._timing = timing or Timing()
+        self._timing = timing or LeaseTiming()
         self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4().hex[:8]}"
         self._now = now
         self._seen: Mapping[str, Any] | None = None

@@ -22,7 +22,7 @@ _OBSERVED = "observedGeneration"
 condition. Its object is written again, once, without the field."""
 
 
-class Condition(NamedTuple):
+class ConfigCondition(NamedTuple):
     """A condition without the time of its last change."""
 
     holds: bool
@@ -80,7 +80,7 @@ class ConfigStatusWriter:
         self,
         name: str,
         status: Mapping[str, Any],
-        *conditions: Condition,
+        *conditions: ConfigCondition,
         beside: Callable[[], Mapping[str, Any]] = dict,
         anyway: bool = False,
     ) -> bool:
@@ -118,7 +118,7 @@ class ConfigStatusWriter:
             self._said[name] = wanted
         return True
 
-    async def _warn(self, name: str, uid: str, conditions: Iterable[Condition]) -> None:
+    async def _warn(self, name: str, uid: str, conditions: Iterable[ConfigCondition]) -> None:
         """Write Warning Events for false conditions; the next try repeats a failed Event."""
         warned = self._warned.setdefault(name, set())
         api_version = f"{names.GROUP}/{names.VERSION}"
@@ -142,7 +142,7 @@ def _conditions(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     return (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict))
 
 
-def _condition(one: Condition, said: Mapping[str, Any]) -> dict[str, str]:
+def _condition(one: ConfigCondition, said: Mapping[str, Any]) -> dict[str, str]:
     """Return the condition as the API has it, with the time of its last change."""
     status = str(one.holds)
     turned = (

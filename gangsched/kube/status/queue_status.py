@@ -16,7 +16,7 @@ from gangsched.core.planning.forecast import Prediction
 from gangsched.core.planning.profiles.node_profile import reserved_rows
 from gangsched.core.quota.queue_tree import number
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
+from gangsched.kube.status.config_status import ConfigCondition, ConfigStatusWriter
 
 _EVERY_S = 2.0
 _TOLD = 3
@@ -76,7 +76,7 @@ class QueueStatusWriter:
         spent: bool,
     ) -> None:
         problem = self.queues.problems.get(name) or view.ledger.usage.tree.problems.get(name)
-        ready = Condition(not problem, "Invalid" if problem else "Valid", problem or "")
+        ready = ConfigCondition(not problem, "Invalid" if problem else "Valid", problem or "")
         conditions = (ready,) if problem else (ready, quotas_effective(view, name))
 
         def time_spent() -> dict[str, Any]:
@@ -156,14 +156,14 @@ def queue_status(
     }
 
 
-def quotas_effective(view: EngineView, name: str) -> Condition:
+def quotas_effective(view: EngineView, name: str) -> ConfigCondition:
     """Return whether all quotas of a queue count as they are written."""
     tree = view.ledger.usage.tree
     lowered = list(tree.lowered.get(name, {}).values())
     absent = missing_resources(tree.queues[name], view.cluster.supply())
     reason = "LargerThanParent" if lowered else "NoSuchNode" if absent else "AsWritten"
     notices = [*lowered, *absent]
-    return Condition(
+    return ConfigCondition(
         not notices, reason, f"{several(notices)}." if notices else "", "QuotasEffective"
     )
 

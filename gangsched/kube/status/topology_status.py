@@ -6,7 +6,7 @@ from typing import Any
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
+from gangsched.kube.status.config_status import ConfigCondition, ConfigStatusWriter
 
 _EVERY_S = 2.0
 _NAMED = 20
@@ -27,13 +27,13 @@ class TopologyStatusWriter:
                 await self.topologies.write(name, status, self._ready(name, status))
             await asyncio.sleep(_EVERY_S)
 
-    def _ready(self, name: str, status: dict[str, Any]) -> Condition:
+    def _ready(self, name: str, status: dict[str, Any]) -> ConfigCondition:
         problem = self.topologies.problems.get(name)
         if problem is not None:
-            return Condition(holds=False, reason="Invalid", message=problem)
+            return ConfigCondition(holds=False, reason="Invalid", message=problem)
         ready = status.get("misplacedCount") == 0
         reason = "EveryNodePlaced" if ready else "NodesMisplaced"
-        return Condition(ready, reason, status.get("message", ""))
+        return ConfigCondition(ready, reason, status.get("message", ""))
 
 
 def describe(tree: TopologyTree, cluster: Cluster) -> dict[str, Any]:

@@ -44,7 +44,7 @@ _PROBLEM_MAX = 200
 _TIMES = 2
 
 
-class Entry(msgspec.Struct, frozen=True):
+class QuarantineEntry(msgspec.Struct, frozen=True):
     """The gang or object, why, and until when. Times are seconds since the epoch."""
 
     who: str
@@ -61,9 +61,9 @@ class Suspect(msgspec.Struct, frozen=True):
 
 class _Written(msgspec.Struct):
     version: str
-    gangs: dict[str, Entry] = {}
+    gangs: dict[str, QuarantineEntry] = {}
     suspects: dict[str, Suspect] = {}
-    objects: dict[str, Entry] = {}
+    objects: dict[str, QuarantineEntry] = {}
 
 
 class _Metadata(msgspec.Struct):
@@ -88,8 +88,8 @@ class Quarantine:
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
         self._place = ConfigMapEntry(client, config_map, "set-aside.json")
-        self._gangs: dict[str, Entry] = {}
-        self._objects: dict[str, Entry] = {}
+        self._gangs: dict[str, QuarantineEntry] = {}
+        self._objects: dict[str, QuarantineEntry] = {}
         self._suspects: dict[str, Suspect] = {}
         self._saving = asyncio.Lock()
         self._new = False
@@ -116,7 +116,9 @@ class Quarantine:
                 self._suspects[mark] = one
                 continue
             problem = f"{one.times} processes ended while they planned it"
-            self._gangs = _with(self._gangs, mark, Entry(one.who, problem, now_s + LOST_S), now_s)
+            self._gangs = _with(
+                self._gangs, mark, QuarantineEntry(one.who, problem, now_s + LOST_S), now_s
+            )
             self._changed = True
         for entry in (*self._gangs.values(), *self._objects.values()):
             log.warning("%s is set aside: %s", entry.who, entry.problem)
@@ -138,7 +140,7 @@ class Quarantine:
 
     def add_gang(self, waiting: PendingGang, problem: str, for_s: float, now_s: float) -> None:
         """Quarantine the request of a gang, for every gang of its namespace with this request."""
-        entry = Entry(waiting.gang.id, problem, now_s + for_s)
+        entry = QuarantineEntry(waiting.gang.id, problem, now_s + for_s)
         log.error("%s is set aside: %s", entry.who, problem)
         self._gangs = _with(self._gangs, request(waiting), entry, now_s)
         self._new = self._changed = True
@@ -189,7 +191,7 @@ class Quarantine:
         why = error.__cause__ or error
         said = f"{type(why).__name__}: {why}"[:_PROBLEM_MAX]
         problem = f"the scheduler failed on it ({said}); please report it"
-        entry = Entry(who, problem, now_s + LOST_S)
+        entry = QuarantineEntry(who, problem, now_s + LOST_S)
         log.error("%s is set aside: %s", who, problem)
         self._objects = _with(self._objects, _mark(found), entry, now_s)
         self._changed = True
@@ -241,7 +243,9 @@ def _digest(text: bytes) -> str:
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-def _with(entries: dict[str, Entry], mark: str, entry: Entry, now_s: float) -> dict[str, Entry]:
+def _with(
+    entries: dict[str, QuarantineEntry], mark: str, entry: QuarantineEntry, now_s: float
+) -> dict[str, QuarantineEntry]:
     """Return entries with one more and without those that are over; the oldest go of too many."""
     kept = {key: one for key, one in entries.items() if now_s < one.until_s and key != mark}
     kept[mark] = entry

@@ -34,7 +34,7 @@ from gangsched.kube.volumes.storage_objects import (
 Of = TypeVar("Of", Key, str)
 
 
-class Reader(Protocol):
+class UpdateReceiver(Protocol):
     """Reads an object again."""
 
     def on_update(self, raw: bytes) -> None:
@@ -51,7 +51,7 @@ class Use:
 
 @dataclass(slots=True)
 class _Waiting:
-    receiver: Reader
+    receiver: UpdateReceiver
     raw: bytes
     asked: "Asked"
     classes: tuple[str, ...]
@@ -203,7 +203,7 @@ class Volumes:
 
     # -- waiting objects ----------------------------------------------------------------------
 
-    def wait(self, receiver: Reader, uid: str, raw: bytes, asked: "Asked | None") -> None:
+    def wait(self, receiver: UpdateReceiver, uid: str, raw: bytes, asked: "Asked | None") -> None:
         """Have an object read again once one of its claims is answered otherwise."""
         self._wait_no_more(uid)
         if asked is None or all(map(self._final, asked.answers)):

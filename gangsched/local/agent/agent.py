@@ -24,7 +24,7 @@ from gangsched.local.agent.isolation.sandbox import Sandboxes
 from gangsched.local.agent.reporter import Reporter
 from gangsched.local.agent.spec import Json, Objects
 from gangsched.local.agent.storage import Storage
-from gangsched.local.agent.worker import Worker
+from gangsched.local.agent.worker import PodWorker
 from gangsched.local.components import program
 from gangsched.local.nodes import NodeFile
 
@@ -48,7 +48,7 @@ class Agent(Reporter):
     gateway: Gateway
     storage: Storage
     _names: dict[str, None] = field(default_factory=dict)
-    _workers: dict[str, Worker] = field(default_factory=dict)
+    _workers: dict[str, PodWorker] = field(default_factory=dict)
     _services: dict[str, Json] = field(default_factory=dict)
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
 
@@ -69,7 +69,7 @@ class Agent(Reporter):
             await services.synced.wait()
             ready.touch()
 
-    def find(self, namespace: str, name: str) -> Worker | None:
+    def find(self, namespace: str, name: str) -> PodWorker | None:
         """Return the worker of a pod."""
         for worker in self._workers.values():
             metadata = worker.pod["metadata"]
@@ -172,7 +172,7 @@ class Agent(Reporter):
         folder = self.folder / "pods" / uid
         folder.mkdir(parents=True, exist_ok=True)
         own = not pod["spec"].get("hostNetwork")
-        worker = Worker(
+        worker = PodWorker(
             pod=pod,
             folder=folder,
             ip=self.sandboxes.address() if own else self.sandboxes.host_address(),
@@ -200,7 +200,7 @@ class Agent(Reporter):
             if worker.folder.exists():
                 write_in_place(worker.hosts, self._hosts(worker))
 
-    def _hosts(self, worker: Worker) -> str:
+    def _hosts(self, worker: PodWorker) -> str:
         metadata = worker.pod["metadata"]
         namespace = metadata["namespace"]
         host = worker.pod["spec"].get("hostname") or metadata["name"]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from gangsched.local.agent.isolation.sandbox import Pod
+from gangsched.local.agent.isolation.sandbox import PodSandbox
 
 _KILLED_BY = 128
 
@@ -26,7 +26,7 @@ class Ended:
     finished: str
 
 
-class Run:
+class ContainerProcess:
     """A process inside a pod."""
 
     def __init__(self, process: asyncio.subprocess.Process, started: str) -> None:
@@ -36,12 +36,12 @@ class Run:
     @classmethod
     async def start(
         cls,
-        pod: Pod,
+        pod: PodSandbox,
         command: list[str],
         folder: str | None,
         environment: Mapping[str, str],
         log: Path,
-    ) -> "Run":
+    ) -> "ContainerProcess":
         """Start the process with its output going to the log.
 
         Raises:

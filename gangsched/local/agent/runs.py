@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from gangsched.local.agent.container import Ended, Run
+from gangsched.local.agent.container import ContainerProcess, Ended
 from gangsched.local.agent.spec import Json
 
 
 @dataclass(slots=True)
-class Runs:
+class ContainerRuns:
     """One container over all its runs; `waiting` is a reason and a message."""
 
     spec: Json
     init: bool = False
-    run: Run | None = None
+    run: ContainerProcess | None = None
     last: Ended | None = None
     before_last: Ended | None = None
     restarts: int = 0

@@ -19,12 +19,12 @@ from typing import Any
 from gangsched.kube.client.errors import KubeError
 from gangsched.kube.decoding.quantities import quantity
 from gangsched.local.agent import spec as pods
-from gangsched.local.agent.container import Run, timestamp
+from gangsched.local.agent.container import ContainerProcess, timestamp
 from gangsched.local.agent.images import Image, of_pod
 from gangsched.local.agent.isolation.root import Mount
-from gangsched.local.agent.isolation.sandbox import Pod, PodPlace, SandboxError, Sandboxes
+from gangsched.local.agent.isolation.sandbox import PodPlace, PodSandbox, SandboxError, Sandboxes
 from gangsched.local.agent.reporter import Reporter
-from gangsched.local.agent.runs import Runs
+from gangsched.local.agent.runs import ContainerRuns
 from gangsched.local.agent.spec import Json, Objects, PodError
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ _LAST_WORDS_S = 1.0
 
 
 @dataclass(slots=True)
-class Worker:
+class PodWorker:
     """Runs one pod until it ends or is deleted."""
 
     pod: Json
@@ -51,8 +51,8 @@ class Worker:
     extra_env: Callable[[Json], dict[str, str]]
     images: Path
     _image: Image | None = None
-    _sandbox: Pod | None = None
-    _containers: list[Runs] = field(default_factory=list)
+    _sandbox: PodSandbox | None = None
+    _containers: list[ContainerRuns] = field(default_factory=list)
     _objects: Objects = field(default_factory=lambda: Objects({}))
     _mounts: dict[str, Path] = field(default_factory=dict)
     _conditions: dict[str, Json] = field(default_factory=dict)
@@ -70,8 +70,8 @@ class Worker:
     def start(self) -> None:
         """Start the pod."""
         spec = self.pod["spec"]
-        self._containers = [Runs(c, init=True) for c in spec.get("initContainers", [])]
-        self._containers += [Runs(c) for c in spec["containers"]]
+        self._containers = [ContainerRuns(c, init=True) for c in spec.get("initContainers", [])]
+        self._containers += [ContainerRuns(c) for c in spec["containers"]]
         self._started, self._started_s = timestamp(), time.monotonic()
         self._task = asyncio.create_task(self._live())
         self.bound(spec.get("activeDeadlineSeconds"))
@@ -298,7 +298,7 @@ class Worker:
 
     # -- containers ---------------------------------------------------------------------------
 
-    async def _keep(self, container: Runs, policy: str) -> bool:
+    async def _keep(self, container: ContainerRuns, policy: str) -> bool:
         """Run a container by its restart policy; return whether its last run succeeded."""
         pause_s = _RESTART_S
         while not self._stopping:
@@ -324,19 +324,19 @@ class Worker:
             container.restarts += 1
         return False
 
-    async def _begin(self, container: Runs) -> None:
+    async def _begin(self, container: ContainerRuns) -> None:
         if container.run is not None:
             return
         assert self._sandbox is not None, "set up before"  # noqa: S101
         variables = self._variables(container)
         command = pods.command_line(container.spec, variables, self._image)
         output = self._log(container, container.restarts)
-        container.run = await Run.start(
+        container.run = await ContainerProcess.start(
             self._sandbox, command, container.spec.get("workingDir"), variables, output
         )
         await self._report(self._phase())
 
-    def _variables(self, container: Runs) -> dict[str, str]:
+    def _variables(self, container: ContainerRuns) -> dict[str, str]:
         own = {
             "PATH": self.path,
             "HOME": "/root" if self.sandboxes.mode == "root" else str(self.folder),
@@ -345,7 +345,7 @@ class Worker:
         own |= self._image.variables if self._image else {}
         return own | pods.environment(self.pod, container.spec, self._objects, self.ip)
 
-    def _log(self, container: Runs, number: int) -> Path:
+    def _log(self, container: ContainerRuns, number: int) -> Path:
         return self.folder / "logs" / str(container.spec["name"]) / f"{number}.log"
 
     # -- status -------------------------------------------------------------------------------

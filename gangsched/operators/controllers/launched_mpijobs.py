@@ -13,7 +13,7 @@ from gangsched.kube.client.errors import NotFound
 from gangsched.operators.api_objects import clock, owner_uid
 from gangsched.operators.controllers.job_record import JobRecord
 from gangsched.operators.controllers.pod_jobs import PodJobs
-from gangsched.operators.controllers.reconciler import Step
+from gangsched.operators.controllers.reconciler import ReconcileStep
 
 _LOOKS_S = 10.0
 _ENDS = {"Complete": "Succeeded", "Failed": "Failed"}
@@ -27,7 +27,7 @@ _LEFT = JobEvent(
 class MpiJobs(PodJobs):
     """Runs MPIJobs: starts their pods, or follows a launcher of the MPI Operator."""
 
-    async def step(self, step: Step[JobRecord]) -> float | None:
+    async def step(self, step: ReconcileStep[JobRecord]) -> float | None:
         """Take the actions that a job needs now, or follow its launcher's Job to its end."""
         if step.record.launcher_checked or conditions.is_finished(step.body.get("status") or {}):
             return await super().step(step)
@@ -43,7 +43,7 @@ class MpiJobs(PodJobs):
         await step.writer.emit(_LEFT)
         return _LOOKS_S
 
-    async def _launcher(self, step: Step[JobRecord]) -> Json | None:
+    async def _launcher(self, step: ReconcileStep[JobRecord]) -> Json | None:
         """Return the Job that is the launcher of a job, if there is one."""
         try:
             name = f"{step.writer.owner.name}-launcher"
@@ -53,7 +53,7 @@ class MpiJobs(PodJobs):
         return launcher if owner_uid(launcher) == step.uid else None
 
     async def _end(
-        self, step: Step[JobRecord], condition_type: str, end: Json, job_condition: str
+        self, step: ReconcileStep[JobRecord], condition_type: str, end: Json, job_condition: str
     ) -> None:
         before = step.body.get("status") or {}
         status, now = copy.deepcopy(before), clock().now

@@ -13,7 +13,7 @@ from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, set_condition
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import NO_ENV, clock, with_env
 from gangsched.operators.controllers.owned_objects import NoRecord
-from gangsched.operators.controllers.reconciler import Reconciler, Step
+from gangsched.operators.controllers.reconciler import Reconciler, ReconcileStep
 from gangsched.operators.job_kind import BlockedError, OwnerKind
 
 _REJECTED = "FailedValidation"
@@ -47,7 +47,7 @@ class ObjectTrees:
         del body
         return True
 
-    async def step(self, step: Step[NoRecord]) -> float | None:
+    async def step(self, step: ReconcileStep[NoRecord]) -> float | None:
         """Take the actions that an owner needs now."""
         accepted = _without_rejection(step.body)
         try:
@@ -76,12 +76,12 @@ class ObjectTrees:
         set_condition(status, "Failed", _REJECTED, message, now)
         return _REJECTED
 
-    async def _decide(self, step: Step[NoRecord], owned: Owned) -> Steps:
+    async def _decide(self, step: ReconcileStep[NoRecord], owned: Owned) -> Steps:
         if self.kind.read_unwatched is not None:
             owned = await self.kind.read_unwatched(step.writer.client, owned)
         return self.kind.step(owned, clock())
 
-    async def _carry_out(self, step: Step[NoRecord], steps: Steps) -> None:
+    async def _carry_out(self, step: ReconcileStep[NoRecord], steps: Steps) -> None:
         writer = step.writer
         if steps.status is not None:
             await writer.write_status(step.body.get("status") or {}, steps.status)
@@ -99,7 +99,7 @@ class ObjectTrees:
         if steps.delete_owner:
             await writer.delete_owner()
 
-    async def _delete(self, step: Step[NoRecord], ref: Ref) -> None:
+    async def _delete(self, step: ReconcileStep[NoRecord], ref: Ref) -> None:
         owned, known = step.owned, step.owned.parts.get(ref)
         if known is None:
             return

@@ -11,11 +11,11 @@ from gangsched.jobs.common import conditions, waiting
 from gangsched.jobs.common.model import (
     GROUP_VERSION,
     Actions,
-    Job,
     JobEvent,
     Json,
     Observed,
     PodView,
+    TrainingJob,
 )
 from gangsched.jobs.common.owned_objects import is_terminating
 from gangsched.jobs.common.templates import is_contained
@@ -25,7 +25,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, NotFound
 from gangsched.operators.api_objects import NO_ENV, clock, managed_elsewhere, owner_uid, with_env
 from gangsched.operators.controllers.job_record import JobRecord
-from gangsched.operators.controllers.reconciler import Reconciler, Step
+from gangsched.operators.controllers.reconciler import Reconciler, ReconcileStep
 from gangsched.operators.job_kind import BlockedError
 from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
 from gangsched.operators.kinds.training_job import parse, pod_view
@@ -68,7 +68,7 @@ class PodJobs:
         """Return whether a step may create pods: not once the job is over."""
         return not conditions.is_finished(body.get("status") or {})
 
-    async def step(self, step: Step[JobRecord]) -> float | None:
+    async def step(self, step: ReconcileStep[JobRecord]) -> float | None:
         """Take the actions that a job needs now."""
         record = step.record
         job = parse(step.body, self._scheduler, self.kind.kind, self._aliases)
@@ -92,7 +92,9 @@ class PodJobs:
         conditions.put(status, "Failed", reason, message, now)
         return reason
 
-    def _observed(self, step: Step[JobRecord], job: Job, vanished: tuple[Json, ...]) -> Observed:
+    def _observed(
+        self, step: ReconcileStep[JobRecord], job: TrainingJob, vanished: tuple[Json, ...]
+    ) -> Observed:
         def view(pod: Json) -> PodView:
             return pod_view(pod, self.kind.main_container(pod["spec"])["name"])
 
@@ -110,7 +112,9 @@ class PodJobs:
 
     # -- writes -------------------------------------------------------------------------------
 
-    async def _carry_out(self, step: Step[JobRecord], job: Job, actions: Actions) -> None:
+    async def _carry_out(
+        self, step: ReconcileStep[JobRecord], job: TrainingJob, actions: Actions
+    ) -> None:
         writer, record = step.writer, step.record
         if actions.status is not None:
             await writer.write_status(step.body.get("status") or {}, actions.status)
@@ -132,7 +136,7 @@ class PodJobs:
         if actions.delete_job:
             await writer.delete_owner()
 
-    async def _delete_pods(self, step: Step[JobRecord], actions: Actions) -> None:
+    async def _delete_pods(self, step: ReconcileStep[JobRecord], actions: Actions) -> None:
         writer = step.writer
         uids = {pod.uid for pod in actions.delete_pods}
         step.record.requested_deletions |= uids - step.owned.deleted_uids
@@ -148,7 +152,7 @@ class PodJobs:
             message = f"Stopped pod: {pod.name}: the job is over"
             await writer.emit(JobEvent("Normal", "StoppedPod", message))
 
-    async def _create(self, step: Step[JobRecord], actions: Actions) -> None:
+    async def _create(self, step: ReconcileStep[JobRecord], actions: Actions) -> None:
         for document in actions.documents:
             await self._ensure(step, document)
 
@@ -165,7 +169,9 @@ class PodJobs:
             event = JobEvent("Normal", "SuccessfulCreatePod", f"Created pod: {shown}")
             await step.writer.emit(event)
 
-    async def _put_group(self, step: Step[JobRecord], group: Json, actions: Actions) -> None:
+    async def _put_group(
+        self, step: ReconcileStep[JobRecord], group: Json, actions: Actions
+    ) -> None:
         ref = ("PodGroup", step.writer.owner.name)
         if ref in step.owned.parts_of(step.uid):
             await step.writer.patch_part(GROUP_VERSION, ref, {"spec": group["spec"]})
@@ -180,7 +186,7 @@ class PodJobs:
         step.record.wait_reason = ""
         await step.writer.create_part(group)
 
-    async def _ensure(self, step: Step[JobRecord], document: Json) -> None:
+    async def _ensure(self, step: ReconcileStep[JobRecord], document: Json) -> None:
         """Create an object that pods need, or restore its content."""
         ref = document["kind"], document["metadata"]["name"]
         if step.record.documents.get(ref) == document:
@@ -193,7 +199,7 @@ class PodJobs:
         step.record.documents[ref] = document
         step.record.removed_documents.discard(ref)
 
-    async def _drop(self, step: Step[JobRecord], document: Json) -> None:
+    async def _drop(self, step: ReconcileStep[JobRecord], document: Json) -> None:
         """Delete one of the job's documents, if it exists and belongs to the job."""
         version, ref = document["apiVersion"], (document["kind"], document["metadata"]["name"])
         if ref in step.record.removed_documents:

@@ -25,7 +25,7 @@ _AFTER_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Step(Generic[RecordT]):
+class ReconcileStep(Generic[RecordT]):
     """One step of one owner: its state when the step began, and what the step writes with.
 
     `wake` requests another step soon.
@@ -101,7 +101,7 @@ class Family(Protocol[RecordT]):
     def may_create(self, body: Json) -> bool:
         """Return whether a step may create parts: then the owner has to exist."""
 
-    async def step(self, step: Step[RecordT]) -> float | None:
+    async def step(self, step: ReconcileStep[RecordT]) -> float | None:
         """Do what an owner needs now; return in how many seconds to do so again, if at all.
 
         Raises:
@@ -211,12 +211,12 @@ class Reconciler(Generic[RecordT]):
         if requeue_in_s is not None:
             self._work.later(key, requeue_in_s + _AFTER_S)
 
-    def _begun(self, key: Key, owned: OwnedObjects[RecordT], body: Json) -> Step[RecordT]:
+    def _begun(self, key: Key, owned: OwnedObjects[RecordT], body: Json) -> ReconcileStep[RecordT]:
         owner = subject_of(body, self.kind.api_version, self.kind.kind)
         writer = ApiWriter(self._client, owned, owner, names_failed=self.family.names_failed)
-        return Step(body, owned, owned.record, writer, lambda: self._work.wake(key))
+        return ReconcileStep(body, owned, owned.record, writer, lambda: self._work.wake(key))
 
-    async def _reject(self, step: Step[RecordT], message: str) -> None:
+    async def _reject(self, step: ReconcileStep[RecordT], message: str) -> None:
         """Write on an owner what is wrong with it, unless another took its name meanwhile."""
         body = step.owned.body
         if body is None or not step.is_current:

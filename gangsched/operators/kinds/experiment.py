@@ -218,7 +218,7 @@ def _trial_template_error(spec: dict[str, Any]) -> str:
     try:
         point = dict.fromkeys(names, "0")
         experiment.fill_template(template, point, "trial", "namespace")
-    except experiment.TooLargeError:
+    except experiment.TrialTooLargeError:
         return f"trialSpec would have more than {TRIAL_BYTES.most} letters; shorten it"
     except KeyError as error:
         return f"trialSpec uses ${{trialSpec.{error.args[0]}}}, which does not exist"

@@ -28,12 +28,12 @@ from gangsched.jobs.common.model import (
     V1,
     Elastic,
     GangPolicy,
-    Job,
     JobRole,
     Json,
     Mpi,
     PodView,
     RunLimits,
+    TrainingJob,
 )
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
@@ -48,7 +48,7 @@ _DNS_LABEL = 63
 _NAME = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 
 
-def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) -> Job:
+def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) -> TrainingJob:
     """Return the job of an object; `aliases` are other names that the scheduler serves.
 
     Raises:
@@ -78,7 +78,7 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
     pod_labels = ((role.template.get("metadata") or {}).get("labels") for role in roles)
     admitted = dialects.admitted_elsewhere(*pod_labels)
     queue = dialects.queue_of(labels, annotations, admitted=admitted)
-    job = Job(
+    job = TrainingJob(
         kind=kind,
         namespace=metadata["namespace"],
         name=metadata["name"],

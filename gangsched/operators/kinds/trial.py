@@ -60,7 +60,7 @@ def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
     """Return the kind Trial; pods of its Jobs get the name `scheduler`, if one is given."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        steps = trial.reconcile(owned, trial.JobOutcome(**owned.lookups), clock)
+        steps = trial.reconcile(owned, trial.TrialJobOutcome(**owned.lookups), clock)
         jobs = [in_queue_of(owned.body, document) for document in steps.create]
         steps.create = [scheduled(job, scheduler) for job in jobs]
         return steps

@@ -31,7 +31,9 @@ def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[A
     name = spec["algorithm"]["algorithmName"]
     settings = {s["name"]: s["value"] for s in spec["algorithm"].get("algorithmSettings") or []}
     seed = int(settings.get("random_state") or zlib.crc32(uid.encode()))
-    search = Search(Space(spec["parameters"]), tried, settings, seed, spec["objective"]["type"])
+    search = SuggestionRequest(
+        Space(spec["parameters"]), tried, settings, seed, spec["objective"]["type"]
+    )
     try:
         return ALGORITHMS[name](search, count)
     except (ValueError, OverflowError) as error:
@@ -39,7 +41,7 @@ def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[A
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class SuggestionRequest:
     """The input of an algorithm."""
 
     space: Space
@@ -62,7 +64,7 @@ class Search:
         return (self.seed + number) % 2**32
 
 
-def _random(search: Search, count: int) -> list[Assignments]:
+def _random(search: SuggestionRequest, count: int) -> list[Assignments]:
     points = []
     for number in range(len(search.tried), len(search.tried) + count):
         rng = random.Random(f"{search.seed}/{number}")  # noqa: S311
@@ -70,7 +72,7 @@ def _random(search: Search, count: int) -> list[Assignments]:
     return points
 
 
-def _grid(search: Search, count: int) -> list[Assignments]:
+def _grid(search: SuggestionRequest, count: int) -> list[Assignments]:
     counts = []
     for dimension in search.space.dimensions:
         if dimension.count is None:
@@ -100,11 +102,11 @@ def _grid_point(space: Space, counts: list[int], index: int) -> Assignments:
 
 
 def _optuna(
-    sampler: Callable[[Any, Search, int], Any],
-) -> Callable[[Search, int], list[Assignments]]:
+    sampler: Callable[[Any, SuggestionRequest, int], Any],
+) -> Callable[[SuggestionRequest, int], list[Assignments]]:
     """Return a search by one of Optuna's samplers."""
 
-    def search_by(search: Search, count: int) -> list[Assignments]:
+    def search_by(search: SuggestionRequest, count: int) -> list[Assignments]:
         optuna = _quiet_optuna()
         space = search.space
         distributions = {
@@ -167,7 +169,7 @@ def _distribution(optuna: Any, dimension: Dimension) -> Any:
     )
 
 
-def _tpe(optuna: Any, search: Search, seed: int, *, multivariate: bool = False) -> Any:
+def _tpe(optuna: Any, search: SuggestionRequest, seed: int, *, multivariate: bool = False) -> Any:
     return optuna.samplers.TPESampler(
         seed=seed,
         constant_liar=True,
@@ -177,7 +179,7 @@ def _tpe(optuna: Any, search: Search, seed: int, *, multivariate: bool = False) 
     )
 
 
-def _sobol(search: Search, count: int) -> list[Assignments]:
+def _sobol(search: SuggestionRequest, count: int) -> list[Assignments]:
     qmc = _library("scipy.stats").qmc
     begun = len(search.tried)
     sequence = qmc.Sobol(len(search.space.dimensions), scramble=True, seed=search.seed_at(0))
@@ -188,7 +190,7 @@ def _sobol(search: Search, count: int) -> list[Assignments]:
     ]
 
 
-def _bayesian(search: Search, count: int) -> list[Assignments]:
+def _bayesian(search: SuggestionRequest, count: int) -> list[Assignments]:
     """Return points by a Gaussian process of scikit-optimize, as Katib does.
 
     Katib searches every double by its logarithm, which fails for a range with 0 (katib#1430). Here
@@ -235,7 +237,7 @@ def _dimension(skopt: Any, dimension: Dimension) -> Any:
     )
 
 
-ALGORITHMS: dict[str, Callable[[Search, int], list[Assignments]]] = {
+ALGORITHMS: dict[str, Callable[[SuggestionRequest, int], list[Assignments]]] = {
     "random": _random,
     "grid": _grid,
     "sobol": _sobol,

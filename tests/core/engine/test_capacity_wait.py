@@ -7,7 +7,7 @@ from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, tem
 
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen, PodGone, QueueSeen, TopologySeen
-from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.placement import Eviction
@@ -19,7 +19,7 @@ from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
 from gangsched.core.preemption.defragmentation import Budget, Defragmenter
 from policies.cpsat import Cpsat
 from policies.pack import Pack
-from simulator.invariants.placement_checks import Running, check_no_overcommit
+from simulator.invariants.placement_checks import BoundPod, check_no_overcommit
 
 MIG = "nvidia.com/mig-1g.5gb"
 SEVEN = (("1g.5gb", 7),)
@@ -138,7 +138,7 @@ def fragmented(*, movable=True):
         engine.observe(
             pod(f"{name}-0", name, needs(4), node=NodeName(place), started_s=100.0), 100.0
         )
-    constraints = Constraints(near=TopologyRequest(required="rack"))
+    constraints = Constraints(near=LevelRequest(required="rack"))
     engine.observe(GangSeen(templated("big", 2, needs(8), constraints=constraints)), 200.0)
     plan(engine, 200.0)
     return engine
@@ -172,7 +172,7 @@ def test_pods_pinned_to_their_node_can_go_elsewhere():
     here = NodeTerm((), (Expression("metadata.name", "In", ("a0",)),))
     pinned = needs(4, required=(here,))
     engine.observe(pod("x-worker-0", "x", pinned, node=NodeName("a0"), role="worker"), 1.0)
-    constraints = Constraints(near=TopologyRequest(required="rack"))
+    constraints = Constraints(near=LevelRequest(required="rack"))
     engine.observe(GangSeen(templated("big", 2, needs(8), constraints=constraints)), 2.0)
     plan(engine, 2.0)
     _, moves = moves_for(engine)
@@ -251,7 +251,7 @@ def test_moved_gangs_leave_before_the_other_comes():
     plan(engine, 410.0)
     assert engine.view.assigned_node(PodUid("x-0b")) == "b0"
     held = [
-        Running(name[1], charge.holder, charge.node, charge.needs)
+        BoundPod(name[1], charge.holder, charge.node, charge.needs)
         for name, charge in engine.view.cluster.allocations().items()
         if isinstance(name, tuple)
     ]
@@ -277,7 +277,7 @@ def test_exclusive_domains_are_kept_between_gangs():
     engine = an_engine(*nodes)
     engine.observe(TopologySeen(RACKS), 0.0)
     engine.observe(QueueSeen(Queue("default", exclusive="rack")), 0.0)
-    alone = Constraints(exclusive="rack", near=TopologyRequest(required="rack"))
+    alone = Constraints(exclusive="rack", near=LevelRequest(required="rack"))
     engine.observe(GangSeen(templated("mine", 1, needs(1), constraints=alone)), 0.0)
     engine.observe(GangSeen(templated("other", 1, needs(8))), 1.0)
     orders = plan(engine, 1.0)
@@ -293,7 +293,7 @@ def test_a_lost_member_comes_back_into_its_slice():
     nodes = [in_rack(f"{rack}{i}", rack) for rack in "abc" for i in range(2)]
     engine = an_engine(*nodes)
     engine.observe(TopologySeen(RACKS), 0.0)
-    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 2),)))
+    near = Constraints(near=LevelRequest(slices=(SliceRequest("rack", 2),)))
     engine.observe(GangSeen(gang("g", 4, constraints=near)), 0.0)
     places = ("a0", "a1", "b0", "b1")
     for index, place in enumerate(places):
@@ -321,7 +321,7 @@ def test_a_late_member_goes_where_no_other_of_a_spread_gang_is(placer):
 def test_a_late_member_waits_until_there_is_a_whole_slice_of_them(placer):
     engine = an_engine(*(in_rack(f"{rack}{i}", rack) for rack in "ab" for i in range(2)))
     engine.observe(TopologySeen(RACKS), 0.0)
-    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 2),)))
+    near = Constraints(near=LevelRequest(slices=(SliceRequest("rack", 2),)))
     engine.observe(GangSeen(gang("g", 2, constraints=near)), 0.0)
     for index, place in enumerate(("a0", "a1")):
         engine.observe(pod(f"g-{index}", "g", needs(8), node=NodeName(place), rank=index), 1.0)

@@ -8,7 +8,7 @@ from gangsched.core import orders as o
 from gangsched.core.bounds import LATE_ROOM_S
 from gangsched.core.engine.engine import State
 from gangsched.core.engine.gangs.late_pods import CHUNK
-from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.model.pods import Toleration
@@ -181,7 +181,7 @@ def test_each_follower_fills_the_place_of_its_rank():
 @pytest.mark.parametrize("jobs", [("a",), ("a", "b")])
 def test_each_job_has_a_domain_though_its_pods_differ_from_their_template(jobs):
     """The API server adds tolerations to pods, and JobSet an affinity to the first of a Job."""
-    near = TopologyRequest(slices=(SliceRequest("rack", 2),))
+    near = LevelRequest(slices=(SliceRequest("rack", 2),))
     roles = tuple(Role(job, 4, 4, needs(), near, late=2) for job in jobs)
     racks = [node(f"n{index}", 2, labels={"rack": f"r{index}"}) for index in range(2 * len(jobs))]
     spread = Constraints(spread=(Spread("rack", 2),))

@@ -6,7 +6,7 @@ from builders import GPU, POLICIES, an_engine, gang, needs, node, plan, pod, tem
 
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen, PodGone, QueueSeen, TopologySeen
-from gangsched.core.model.constraints import Constraints, SliceRequest, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.pods import PodRequirements
@@ -51,13 +51,13 @@ def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:
 
 
 def test_one_level_up():
-    near = Constraints(near=TopologyRequest(required="rack"))
+    near = Constraints(near=LevelRequest(required="rack"))
     found = remedies(cluster(), templated("g", 4, needs(8), constraints=near))
     assert found == {"level": ["block instead of rack"], "members": ["2 pods instead of 4"]}
 
 
 def test_two_levels_up_only_where_one_is_not_enough():
-    near = Constraints(near=TopologyRequest(required="rack"))
+    near = Constraints(near=LevelRequest(required="rack"))
     found = remedies(cluster(), templated("g", 6, needs(8), constraints=near))
     assert found["level"] == ["more than one rack"]
 
@@ -70,7 +70,7 @@ def test_a_fabric_that_is_too_small():
 
 
 def test_slices_and_spread():
-    near = Constraints(near=TopologyRequest(slices=(SliceRequest("rack", 4),)))
+    near = Constraints(near=LevelRequest(slices=(SliceRequest("rack", 4),)))
     assert remedies(cluster(), templated("g", 4, needs(8), constraints=near)) == {
         "level": ["slices of 4 across racks"]
     }
@@ -173,7 +173,7 @@ def test_the_binding_constraint_is_named():
     engine = cluster()
     for index in range(0, 8, 2):
         engine.observe(pod(f"busy{index}", "x", needs(8), node=NodeName(f"n{index}")), 0.0)
-    near = Constraints(near=TopologyRequest(required="rack"))
+    near = Constraints(near=LevelRequest(required="rack"))
     engine.observe(GangSeen(templated("g", 12, needs(1), constraints=near)), 0.0)
     plan(engine)
     assert engine.view.refusals[G].message == (
@@ -184,7 +184,7 @@ def test_the_binding_constraint_is_named():
 
 
 def test_a_required_level_that_can_never_hold_the_gang_is_reported_at_once():
-    near = Constraints(near=TopologyRequest(required="rack"))
+    near = Constraints(near=LevelRequest(required="rack"))
     engine = cluster()
     engine.observe(GangSeen(templated("g", 3, needs(8), constraints=near)), 0.0)
     plan(engine)
@@ -198,7 +198,7 @@ def test_a_required_level_that_can_never_hold_the_gang_is_reported_at_once():
 def test_roles_with_their_own_levels():
     roles = (
         Role("server", 1, 1, needs(1)),
-        Role("worker", 4, 4, needs(8), TopologyRequest(required="rack")),
+        Role("worker", 4, 4, needs(8), LevelRequest(required="rack")),
     )
     found = remedies(cluster(), gang("g", 5, roles=roles))
     assert "more than one rack for role worker" in found["level"]

@@ -13,7 +13,7 @@ from gangsched.core.model.pods import Expression, NodeTerm, Taint, Toleration
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.snapshot import Snapshot
 from policies.pack import Pack
-from policies.spread import Spread
+from policies.spread import SpreadPlacer
 
 
 def cluster(*nodes: Node) -> Cluster:
@@ -160,7 +160,7 @@ def test_pack_uses_the_fewest_nodes_and_fills_the_tightest_last():
 
 def test_spread_is_even():
     nodes = (node("a", 8), node("b", 8), node("c", 1))
-    assert placed(Spread(), templated("g", 7), *nodes) == {"a": 3, "b": 3, "c": 1}
+    assert placed(SpreadPlacer(), templated("g", 7), *nodes) == {"a": 3, "b": 3, "c": 1}
 
 
 def test_preferred_affinity_comes_first():

@@ -22,7 +22,7 @@ from gangsched.core.model.queues import (
     Stop,
     amounts,
 )
-from gangsched.core.model.runtime import Source
+from gangsched.core.model.runtime import EstimateSource
 from gangsched.core.planning.forecast import Effort, forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
@@ -436,15 +436,15 @@ def test_gangs_on_reserved_nodes_are_evicted_if_the_reservation_says_so():
 def test_estimates_say_where_they_come_from():
     history = RuntimeHistory()
     one = gang("train-7f9c2", 1, user="ann")
-    assert history.estimate(one).source is Source.ASSUMED
-    assert history.estimate(one, Queue("q", default_runtime_s=60.0)).source is Source.QUEUE
+    assert history.estimate(one).source is EstimateSource.ASSUMED
+    assert history.estimate(one, Queue("q", default_runtime_s=60.0)).source is EstimateSource.QUEUE
     for runtime_s in (100.0, 110.0, 120.0):
         history.record(gang("train-1", 1, user="ann"), runtime_s)
     learnt = history.estimate(one, Queue("q", default_runtime_s=60.0))
-    assert (learnt.source, learnt.runtime_s) == (Source.LEARNED, 110.0)
-    assert history.estimate(gang("train-2", 1, user="bob")).source is Source.ASSUMED
+    assert (learnt.source, learnt.runtime_s) == (EstimateSource.LEARNED, 110.0)
+    assert history.estimate(gang("train-2", 1, user="bob")).source is EstimateSource.ASSUMED
     declared = gang("train-3", 1, user="ann", expected_runtime_s=5.0)
-    assert history.estimate(declared).source is Source.DECLARED
+    assert history.estimate(declared).source is EstimateSource.DECLARED
     assert learnt.left_s(40.0) == 70.0
     assert learnt.left_s(130.0) == 20.0, "who outlives an estimate is late by as much again"
     for _ in range(5):

@@ -7,7 +7,7 @@ from gangsched.core import facts as f
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.queues import Queue
-from gangsched.core.model.runtime import Estimate, Source
+from gangsched.core.model.runtime import Estimate, EstimateSource
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort, forecast, ranges, with_observed_ranges
 from gangsched.core.quota.runtime_history import RuntimeHistory
@@ -17,7 +17,7 @@ G = GangId("ns/g")
 
 
 def estimate(middle_s=None):
-    return Estimate(1000.0, 500.0, 4000.0, Source.DECLARED, middle_s)
+    return Estimate(1000.0, 500.0, 4000.0, EstimateSource.DECLARED, middle_s)
 
 
 def test_one_run_in_ten_is_beyond_either_percentile():
@@ -36,7 +36,7 @@ def test_a_run_that_outlived_much_is_drawn_from_what_is_left():
     halves = [estimate().drawn_left_s(ran_s, 0.5) for ran_s in (0.0, 1000.0, 4000.0)]
     assert halves == sorted(halves)
     assert estimate().drawn_left_s(1000.0, 0.5) == pytest.approx(estimate().drawn_s(0.75) - 1000.0)
-    same = Estimate(10.0, 10.0, 10.0, Source.LEARNED)
+    same = Estimate(10.0, 10.0, 10.0, EstimateSource.LEARNED)
     assert 30.0 < same.drawn_left_s(100.0, 0.5) < 60.0, "nothing is known: some part of it again"
     assert same.drawn_left_s(100.0, 0.95) < 400.0
 

@@ -15,7 +15,7 @@ from waiting import patience_s, until_async
 from gangsched.config import SchedulerConfig
 from gangsched.core.engine.engine import State
 from gangsched.core.facts import GangSeen, NodeSeen, PodGone
-from gangsched.core.model.constraints import Constraints, Spread, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest, Spread
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.model.pods import Expression, Toleration
 from gangsched.core.progress import Progress
@@ -287,7 +287,7 @@ async def test_another_version_tries_everything_again(endless, monkeypatch):
 
 def test_a_request_is_known_by_its_values_and_not_by_names_in_the_code():
     """Else renaming a class would have every request that ended a process planned again."""
-    constraints = Constraints(near=TopologyRequest(required="rack"), spread=(Spread("zone", 2),))
+    constraints = Constraints(near=LevelRequest(required="rack"), spread=(Spread("zone", 2),))
     asks = needs(
         8,
         selector=(Expression("a", "In", ("b",)),),
@@ -299,7 +299,7 @@ def test_a_request_is_known_by_its_values_and_not_by_names_in_the_code():
     assert quarantine.request(waiting) == "ns/94a98969b5ff6d223806f3486c430085"
     for other in (
         replace(waiting, members_min=2),
-        replace(waiting, constraints=replace(constraints, near=TopologyRequest(preferred="rack"))),
+        replace(waiting, constraints=replace(constraints, near=LevelRequest(preferred="rack"))),
         replace(waiting, members=tuple(replace(one, needs=needs(7)) for one in members)),
     ):
         assert quarantine.request(other) != quarantine.request(waiting)

@@ -9,7 +9,7 @@ from waiting import patience_s, until_async
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.facts import GangSeen, NodeSeen
-from gangsched.core.model.runtime import Source
+from gangsched.core.model.runtime import EstimateSource
 from gangsched.core.planning.forecast import Prediction
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.service import Scheduler
@@ -83,7 +83,9 @@ async def test_an_order_that_fails_unexpectedly_ends_the_process(scheduler, monk
 
 def test_the_first_forecast_of_a_gang_is_forgotten_with_it(scheduler):
     beside = scheduler.background
-    beside._keep_predictions({"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, Source.LEARNED)})
+    beside._keep_predictions(
+        {"ns/gone": Prediction("ns/gone", 1, 5.0, 5.0, 5.0, EstimateSource.LEARNED)}
+    )
     assert not scheduler.expected.gangs()
 
 
@@ -97,7 +99,7 @@ async def test_a_gang_that_starts_during_a_forecast_gets_none(scheduler, monkeyp
     async def run_in_time(_, __, snapshot) -> dict[str, Prediction]:
         plan(scheduler.engine)
         found = [one.gang.id for one in snapshot.waiting]
-        return {one: Prediction(one, 1, 5.0, 5.0, 5.0, Source.LEARNED) for one in found}
+        return {one: Prediction(one, 1, 5.0, 5.0, 5.0, EstimateSource.LEARNED) for one in found}
 
     told = []
     monkeypatch.setattr(scheduler.thinking, "run_in_time", run_in_time)
@@ -145,9 +147,11 @@ async def test_queues_are_reported_without_any_prediction(scheduler, monkeypatch
 def test_a_wider_range_is_reported_though_its_middle_stays():
     word = StatusRecord(start={"position": 1}, expected_s=100.0, earliest_s=50.0, latest_s=200.0)
     assert not word.is_significant(
-        Prediction("ns/g", 1, 100.0, 50.0, 240.0, Source.LEARNED), None, 0.0
+        Prediction("ns/g", 1, 100.0, 50.0, 240.0, EstimateSource.LEARNED), None, 0.0
     )
-    assert word.is_significant(Prediction("ns/g", 1, 100.0, 50.0, 400.0, Source.LEARNED), None, 0.0)
+    assert word.is_significant(
+        Prediction("ns/g", 1, 100.0, 50.0, 400.0, EstimateSource.LEARNED), None, 0.0
+    )
 
 
 def test_a_range_with_a_passed_end_is_reported_again():
@@ -155,7 +159,7 @@ def test_a_range_with_a_passed_end_is_reported_again():
     word = StatusRecord(start={"position": 1}, expected_s=3600.0, earliest_s=30.0, latest_s=4000.0)
 
     def moved(low_s: float, now_s: float) -> bool:
-        one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, Source.LEARNED)
+        one = Prediction("ns/g", 1, 3600.0, low_s, 4000.0, EstimateSource.LEARNED)
         return word.is_significant(one, None, now_s)
 
     assert not moved(600.0, 580.0), "a write of every gang at every forecast would be too many"

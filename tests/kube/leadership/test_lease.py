@@ -14,9 +14,9 @@ from gangsched.kube.client.errors import (
     NotLeader,
     Unavailable,
 )
-from gangsched.kube.leadership.lease import Election, Timing
+from gangsched.kube.leadership.lease import Election, LeaseTiming
 
-TIMING = Timing(duration_s=8.0, deadline_s=5.0, retry_s=1.0)
+TIMING = LeaseTiming(duration_s=8.0, deadline_s=5.0, retry_s=1.0)
 
 
 class Lease:

@@ -4,10 +4,10 @@ import pytest
 
 from gangsched.kube.client.errors import Forbidden, Unavailable
 from gangsched.kube.status import config_status
-from gangsched.kube.status.config_status import Condition, ConfigStatusWriter
+from gangsched.kube.status.config_status import ConfigCondition, ConfigStatusWriter
 
-GOOD = Condition(holds=True, reason="Valid", message="")
-BAD = Condition(holds=False, reason="Invalid", message="no such parent")
+GOOD = ConfigCondition(holds=True, reason="Valid", message="")
+BAD = ConfigCondition(holds=False, reason="Invalid", message="no such parent")
 
 
 class Api:

@@ -10,7 +10,7 @@ from waiting import until_async
 
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.model.runtime import Source
+from gangsched.core.model.runtime import EstimateSource
 from gangsched.core.orders import Report, Reserve
 from gangsched.core.planning.forecast import Prediction
 from gangsched.core.snapshot import BackfillReservation
@@ -361,7 +361,7 @@ async def test_a_new_or_moved_reservation_is_reported():
     made.restore(G, {"phase": "Pending"})
 
     def expect(promised_s: float | None) -> None:
-        one = Prediction(G, 1, 4e9, 4e9, 4e9, Source.LEARNED)
+        one = Prediction(G, 1, 4e9, 4e9, 4e9, EstimateSource.LEARNED)
         kept = {} if promised_s is None else {G: BackfillReservation(G, promised_s, ())}
         made._records[G].changed = False
         made.predict({G: one}, kept)

@@ -6,10 +6,10 @@ from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.gangs.members import Members
 from gangsched.core.engine.gangs.reservation import Reservation
 from gangsched.core.engine.gangs.retry import Retry
-from gangsched.core.engine.gangs.run import Run
+from gangsched.core.engine.gangs.run import GangRun
 from gangsched.core.engine.limits import Limits
 from gangsched.core.facts import PodSeen
-from gangsched.core.model.constraints import Constraints, TopologyRequest
+from gangsched.core.model.constraints import Constraints, LevelRequest
 from gangsched.core.model.gangs import NOBODY, Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.queues import DEFAULT_QUEUE
@@ -57,7 +57,7 @@ class GangState:
     """The refusal that advice was asked for last, and when."""
     retry: Retry = field(default_factory=Retry)
     reservation: Reservation = field(default_factory=Reservation)
-    run: Run = field(default_factory=Run)
+    run: GangRun = field(default_factory=GangRun)
     _plannable: tuple[int, State, bool] | None = None
     """Version and state, and whether members needed a node then."""
 
@@ -288,21 +288,21 @@ class GangState:
         """Return what the gang asks of the topology as a whole."""
         return self.constraints_by_role()[0] if self.spec is not None else Constraints()
 
-    def constraints_by_role(self) -> tuple[Constraints, tuple[tuple[str, TopologyRequest], ...]]:
+    def constraints_by_role(self) -> tuple[Constraints, tuple[tuple[str, LevelRequest], ...]]:
         """Return what the declaration asks of the topology, or else what the pods ask.
 
         Beside the constraints of the gang as a whole: which roles are to be near, and how.
         """
         assert self.spec is not None, "only declared gangs are planned"  # noqa: S101
         near_role = {
-            role.name: role.near for role in self.spec.roles if role.near != TopologyRequest()
+            role.name: role.near for role in self.spec.roles if role.near != LevelRequest()
         }
         constraints = self.spec.constraints
         for role, of_pods in self.pod_defaults.constraints.items():
             own = of_pods
-            if role and own.near != TopologyRequest():
+            if role and own.near != LevelRequest():
                 near_role.setdefault(role, own.near)
-                own = replace(own, near=TopologyRequest())  # the rest is the gang's
+                own = replace(own, near=LevelRequest())  # the rest is the gang's
             if constraints == Constraints():
                 constraints = own
         return constraints, tuple(near_role.items())

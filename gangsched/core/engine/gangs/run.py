@@ -6,7 +6,7 @@ from gangsched.core.model.queues import QuotaKey
 
 
 @dataclass(slots=True)
-class Run:
+class GangRun:
     """What holds of a gang from its first bound pod until it starts over."""
 
     placed_s: float | None = None

@@ -13,7 +13,7 @@ from gangsched.core.bounds import AMOUNT
 from gangsched.core.cluster.node_table import Ints, Mask
 from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.placement.choosers import fewest_bins
-from gangsched.core.placement.objectives import Objective
+from gangsched.core.placement.objectives import PlacementObjective
 from gangsched.core.placement.optimal.program import PlacementProblem
 from gangsched.core.placement.tree_fill import FillStrategy, TreeFill
 
@@ -21,14 +21,14 @@ IMPOSSIBLE = np.iinfo(np.int64).max // 4
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CandidateDomain:
     """A domain that may hold the whole gang, and a bound on the cost of any placement in it."""
 
     mask: Mask
     bound: tuple[int, ...]
 
 
-def candidates(request: PlacementProblem, level: int | None) -> Iterator[Candidate]:
+def candidates(request: PlacementProblem, level: int | None) -> Iterator[CandidateDomain]:
     """Yield the domains of a level that counting does not rule out, the cheapest bound first.
 
     `level` None stands for the whole cluster as one domain.
@@ -45,7 +45,7 @@ def candidates(request: PlacementProblem, level: int | None) -> Iterator[Candida
     possible = np.flatnonzero(np.all(table < IMPOSSIBLE, axis=1))
     order = possible[np.lexsort(table[possible].T[::-1])]
     for code in order:
-        yield Candidate(codes == code, tuple(int(value) for value in table[code]))
+        yield CandidateDomain(codes == code, tuple(int(value) for value in table[code]))
 
 
 def _components(request: PlacementProblem, level: int | None, codes: Ints, size: int) -> list[Ints]:
@@ -57,7 +57,7 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
     found: list[Ints] = []
     for objective in request.objectives:
         match objective:
-            case Objective.DOMAINS:
+            case PlacementObjective.DOMAINS:
                 found.extend(
                     np.ones(size, dtype=np.int64)
                     if level is not None and at <= level
@@ -65,9 +65,9 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
                     for at in scope.order
                 )
                 found.append(_fewest(request, scope.depth, codes, size, demand))
-            case Objective.PREFERENCE:
+            case PlacementObjective.PREFERENCE:
                 found.append(np.full(size, -_preference_max(request), dtype=np.int64))
-            case Objective.LEFTOVER:
+            case PlacementObjective.LEFTOVER:
                 total = np.full(size, demand * (scope.depth + 1), dtype=np.int64)
                 for at in range(scope.depth):
                     if level is not None and at <= level:
@@ -76,7 +76,7 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
                         around[codes[inside]] = prices.around(at)[inside]
                         total += around - demand
                 found.append(total)
-            case Objective.FRAGMENTATION:
+            case PlacementObjective.FRAGMENTATION:
                 found.append(np.full(size, _growth_min(request), dtype=np.int64))
     if not found:
         found.append(_fewest(request, scope.depth, codes, size, demand))

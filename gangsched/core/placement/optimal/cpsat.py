@@ -16,7 +16,7 @@ _WALL_S = 20.0
 _UNBOUNDED = 2**60
 
 
-class Outcome(Enum):
+class SolverStatus(Enum):
     """What is known once the solver stops."""
 
     OPTIMAL = auto()
@@ -29,7 +29,7 @@ class Outcome(Enum):
 class Solved:
     """Values of all variables (empty without a solution), the objectives, and their bounds."""
 
-    outcome: Outcome
+    outcome: SolverStatus
     values: list[int]
     cost: tuple[int, ...] = ()
     bound: tuple[int, ...] = ()
@@ -71,10 +71,10 @@ def solve(
             status = solver.solve(model)
             left -= solver.response_proto.deterministic_time
             if status == cp_model.INFEASIBLE and best is None:
-                return Solved(Outcome.INFEASIBLE, [], spent=budget - left)
+                return Solved(SolverStatus.INFEASIBLE, [], spent=budget - left)
             if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
                 if best is None or reached is None:
-                    return Solved(Outcome.UNKNOWN, [], spent=budget - left)
+                    return Solved(SolverStatus.UNKNOWN, [], spent=budget - left)
                 optimal = False
                 lower = least if least is not None else _lower(linear, terms)
             else:
@@ -91,7 +91,7 @@ def solve(
         if terms:
             model.add(_sum(variables, terms) <= reached)
     assert best is not None  # noqa: S101
-    outcome = Outcome.OPTIMAL if optimal else Outcome.FEASIBLE
+    outcome = SolverStatus.OPTIMAL if optimal else SolverStatus.FEASIBLE
     return Solved(outcome, best, tuple(cost), tuple(bound), budget - left)
 
 

@@ -27,11 +27,11 @@ from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.placement.explain import explain
 from gangsched.core.placement.fill import CountedPlacement, Filling, placement, search, tries
 from gangsched.core.placement.fragmentation import TypicalPod, growth
-from gangsched.core.placement.objectives import DEFAULT, Cost, Objective, PlacementCosts
-from gangsched.core.placement.optimal.bounds import Candidate, candidates
-from gangsched.core.placement.optimal.cpsat import Outcome, solve
+from gangsched.core.placement.objectives import DEFAULT, Cost, PlacementCosts, PlacementObjective
+from gangsched.core.placement.optimal.bounds import CandidateDomain, candidates
+from gangsched.core.placement.optimal.cpsat import SolverStatus, solve
 from gangsched.core.placement.optimal.knapsack import tightest
-from gangsched.core.placement.optimal.patterns import TooLargeError
+from gangsched.core.placement.optimal.patterns import ProgramTooLargeError
 from gangsched.core.placement.optimal.program import PlacementProblem, build_program
 from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy
 from gangsched.core.snapshot import Snapshot
@@ -51,14 +51,14 @@ _INTEGER_S, _TOO_LARGE_S = 1e-5, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SolverOptions:
     """Objectives in order, and deterministic seconds of CP-SAT for one gang.
 
     Gangs of more than `solved_pods` pods are placed by counting: their answer has to be quick.
     `typical` is the workload that FRAGMENTATION is measured by.
     """
 
-    objectives: tuple[Objective, ...]
+    objectives: tuple[PlacementObjective, ...]
     budget: float
     solved_pods: int
     typical: tuple[TypicalPod, ...] = ()
@@ -86,7 +86,9 @@ class Best:
             self.open_bound = bound
 
 
-def optimise(waiting: PendingGang, snapshot: Snapshot, options: Options) -> Placement | Refusal:
+def optimise(
+    waiting: PendingGang, snapshot: Snapshot, options: SolverOptions
+) -> Placement | Refusal:
     """Place a gang as well as the budget allows; see the module for how."""
     cluster = snapshot.cluster
     try:
@@ -109,7 +111,7 @@ def optimise(waiting: PendingGang, snapshot: Snapshot, options: Options) -> Plac
     return replace(refusal, proved=not undecided)
 
 
-def _feasible(waiting: PendingGang, snapshot: Snapshot, options: Options) -> bool:
+def _feasible(waiting: PendingGang, snapshot: Snapshot, options: SolverOptions) -> bool:
     """Return whether a changed gang would find its place."""
     try:
         scope = resolve_constraints(waiting, snapshot.cluster)
@@ -127,7 +129,7 @@ def _feasible(waiting: PendingGang, snapshot: Snapshot, options: Options) -> boo
 
 
 def _on_one_kind(
-    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, options: Options
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, options: SolverOptions
 ) -> tuple[CountedPlacement | None, Best | None]:
     """Place on one kind of GPU: (how many of what, the best counts)."""
     cluster = snapshot.cluster
@@ -178,10 +180,10 @@ def _counting_is_exact(kinds: list[PodClass]) -> bool:
 
 
 def _prices(
-    cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodClass], options: Options
+    cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodClass], options: SolverOptions
 ) -> PlacementCosts:
     needs = [kind.needs for kind in kinds]
-    if Objective.FRAGMENTATION not in options.objectives:
+    if PlacementObjective.FRAGMENTATION not in options.objectives:
         return PlacementCosts(cluster, scope, needs, options.objectives)
     rows = np.flatnonzero(cluster.live)
     grows = []
@@ -193,12 +195,14 @@ def _prices(
     return PlacementCosts(cluster, scope, needs, options.objectives, grows)
 
 
-def _improve(request: PlacementProblem, snapshot: Snapshot, best: Best, options: Options) -> None:
+def _improve(
+    request: PlacementProblem, snapshot: Snapshot, best: Best, options: SolverOptions
+) -> None:
     """Look for better counts, from the finest level that could hold the gang to the coarsest."""
     scope = request.scope
     top = scope.rules.required
     levels: list[int | None] = [top]
-    if request.objectives[:1] == (Objective.DOMAINS,):
+    if request.objectives[:1] == (PlacementObjective.DOMAINS,):
         finest = scope.depth - 1
         if scope.order == tuple(range(scope.depth)):
             levels = [*range(finest, -1 if top is None else top, -1), top]
@@ -232,7 +236,11 @@ def _single(best: Best, scope: ResolvedConstraints, level: int | None) -> bool:
 
 
 def _solve_in(
-    request: PlacementProblem, snapshot: Snapshot, candidate: Candidate, best: Best, budget: float
+    request: PlacementProblem,
+    snapshot: Snapshot,
+    candidate: CandidateDomain,
+    best: Best,
+    budget: float,
 ) -> None:
     """Search one domain: by counting, and where that proves nothing and budget is left, CP-SAT."""
     inside = replace(request, mask=request.mask & candidate.mask)
@@ -254,7 +262,7 @@ def _solve_in(
         return
     try:
         program = build_program(inside)
-    except TooLargeError:
+    except ProgramTooLargeError:
         best.spent += _TOO_LARGE_S
         best.leave_open(candidate.bound)
         return
@@ -266,14 +274,14 @@ def _solve_in(
         hint = program.values(counts)
     solved = solve(program.linear, hint, budget, candidate.bound)
     best.spent += solved.spent
-    if solved.outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
+    if solved.outcome in (SolverStatus.OPTIMAL, SolverStatus.FEASIBLE):
         better = program.counts(solved.values, len(inside.mask))
         best.offer(request.prices.cost(better), better)
-    if solved.outcome is Outcome.FEASIBLE:
+    if solved.outcome is SolverStatus.FEASIBLE:
         bound = max(candidate.bound, solved.bound)
         if bound < best.cost:
             best.leave_open(bound)
-    elif solved.outcome is Outcome.UNKNOWN:
+    elif solved.outcome is SolverStatus.UNKNOWN:
         best.leave_open(candidate.bound)
 
 

@@ -14,7 +14,7 @@ Pattern = tuple[int, ...]
 """How many pods of each kind one node takes."""
 
 
-class TooLargeError(Exception):
+class ProgramTooLargeError(Exception):
     """The program would be too large; the message says in what."""
 
 
@@ -31,12 +31,12 @@ def maximal(
 
     """
     if prod(len(step) for step in steps) > PATTERNS_MAX**2:  # in Python: an array's product wraps
-        raise TooLargeError("too many ways to combine pods on one node")
+        raise ProgramTooLargeError("too many ways to combine pods on one node")
     counted = [index for index, step in enumerate(steps) if len(step) > 1]
     fits = _fitting(free, [vectors[i] for i in counted], [steps[i] for i in counted], limit)
     found = np.argwhere(fits & ~_larger(fits)).tolist()
     if len(found) > PATTERNS_MAX:
-        raise TooLargeError("too many ways to combine pods on one node")
+        raise ProgramTooLargeError("too many ways to combine pods on one node")
     patterns = []
     for numbers in found:
         pattern = [0] * len(steps)

@@ -18,9 +18,9 @@ from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass
-from gangsched.core.placement.objectives import Objective, PlacementCosts
+from gangsched.core.placement.objectives import PlacementCosts, PlacementObjective
 from gangsched.core.placement.optimal.linear import Linear, Terms
-from gangsched.core.placement.optimal.patterns import Pattern, TooLargeError, maximal
+from gangsched.core.placement.optimal.patterns import Pattern, ProgramTooLargeError, maximal
 
 VARIABLES_MAX = 12_000
 
@@ -106,7 +106,7 @@ class PlacementProblem:
     prices: PlacementCosts
 
     @property
-    def objectives(self) -> tuple[Objective, ...]:
+    def objectives(self) -> tuple[PlacementObjective, ...]:
         """Return what is to be small, in order."""
         return self.prices.objectives
 
@@ -145,7 +145,7 @@ def build_program(request: PlacementProblem) -> PlacementProgram:
     for rows, patterns, path in _classes(request):
         _add_class(program, request, rows, patterns, path)
         if len(linear.bounds) > VARIABLES_MAX:
-            raise TooLargeError(f"more than {VARIABLES_MAX} integers")
+            raise ProgramTooLargeError(f"more than {VARIABLES_MAX} integers")
     for index, wanted in enumerate(request.wanted):
         linear.add([(group.pods[index], 1) for group in program.classes], wanted, wanted)
     _add_domains(program, request)
@@ -182,7 +182,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
     cuts = np.flatnonzero(np.diff(group_of[order])) + 1
     depth = len(request.kinds)
     if len(keys) * (depth + 1) > VARIABLES_MAX:  # before their patterns are looked for
-        raise TooLargeError(f"more than {VARIABLES_MAX} integers")
+        raise ProgramTooLargeError(f"more than {VARIABLES_MAX} integers")
     for key, members in zip(keys, np.split(usable[order], cuts), strict=True):
         path = tuple(int(code) for code in key[depth : depth + scope.depth])
         yield members, _patterns(request, int(members[0]), key[:depth]), path
@@ -331,13 +331,13 @@ def _add_objectives(program: PlacementProgram, request: PlacementProblem) -> Non
     every: Terms = [(v, 1) for group in program.classes for v in group.hosts]
     for objective in request.objectives:
         match objective:
-            case Objective.DOMAINS:
+            case PlacementObjective.DOMAINS:
                 for level in request.scope.order:
                     linear.objectives.append(
                         [(v, 1) for (at, _), v in program.used.items() if at == level]
                     )
                 linear.objectives.append(every)
-            case Objective.PREFERENCE:
+            case PlacementObjective.PREFERENCE:
                 linear.objectives.append(
                     [
                         (v, -liked)
@@ -346,7 +346,7 @@ def _add_objectives(program: PlacementProgram, request: PlacementProblem) -> Non
                         if liked
                     ]
                 )
-            case Objective.LEFTOVER:
+            case PlacementObjective.LEFTOVER:
                 terms: Terms = [
                     (v, group.free) for group in program.classes for v in group.hosts if group.free
                 ]
@@ -354,7 +354,7 @@ def _add_objectives(program: PlacementProgram, request: PlacementProblem) -> Non
                     (program.used[domain], free) for domain, free in _free(program, request).items()
                 ]
                 linear.objectives.append(terms)
-            case Objective.FRAGMENTATION:
+            case PlacementObjective.FRAGMENTATION:
                 linear.objectives.append(
                     [
                         (v, grows)

@@ -13,12 +13,12 @@ from functools import partial
 from typing import Any
 
 from gangsched.core.bounds import ROLES
-from gangsched.core.model.constraints import SliceRequest, TopologyRequest
+from gangsched.core.model.constraints import LevelRequest, SliceRequest
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import PodRequirements, Toleration
 from gangsched.jobs.jobset.objects import EXCLUSIVE
-from gangsched.jobs.jobset.stages import Stage, parallel_pods, pods, pods_each, stages
+from gangsched.jobs.jobset.stages import JobSetStage, parallel_pods, pods, pods_each, stages
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding import native_groups
@@ -177,7 +177,7 @@ def _job_set(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> list[
     return [_stage(stage, keys, ours) for stage in stages("", dict(spec))]
 
 
-def _stage(stage: Stage, keys: Mapping[str, str], ours: frozenset[str]) -> Start:
+def _stage(stage: JobSetStage, keys: Mapping[str, str], ours: frozenset[str]) -> Start:
     named = [job for job in stage.jobs if _scheduler(_job_template(job)) in ours]
     jobs = named or list(stage.jobs)
     staged = any(job["name"] in stage.early for job in jobs)
@@ -190,9 +190,7 @@ def _stage(stage: Stage, keys: Mapping[str, str], ours: frozenset[str]) -> Start
         elif level:  # the pods of a Job follow its first one into its domain
             late = count - int(job.get("replicas", 1))
         near = (
-            TopologyRequest(slices=(SliceRequest(level, pods_each(job)),))
-            if level
-            else TopologyRequest()
+            LevelRequest(slices=(SliceRequest(level, pods_each(job)),)) if level else LevelRequest()
         )
         needs = _needs(job["name"], _job_template(job)) if late else None
         roles.append(Role(job["name"], count, 0, needs, near, late=max(late, 0)))

@@ -12,7 +12,7 @@ import socket
 import ssl
 
 from gangsched.local.agent.isolation.gateway import joined, opened
-from gangsched.local.agent.isolation.sandbox import Namespaces, SandboxError, Sandboxes
+from gangsched.local.agent.isolation.sandbox import NamespaceSandboxes, SandboxError, Sandboxes
 
 _CONNECT = """
 import socket, sys
@@ -63,7 +63,7 @@ class Egress:
         address = ipaddress.ip_address(host)
         if address.is_loopback:
             return await asyncio.open_connection(host, port)
-        if isinstance(self._sandboxes, Namespaces) and address in self._sandboxes.network:
+        if isinstance(self._sandboxes, NamespaceSandboxes) and address in self._sandboxes.network:
             descriptor = await asyncio.to_thread(
                 opened, self._sandboxes, _CONNECT, str(address), str(port)
             )

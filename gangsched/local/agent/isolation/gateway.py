@@ -11,7 +11,7 @@ import subprocess
 import sys
 from urllib.parse import urlsplit
 
-from gangsched.local.agent.isolation.sandbox import Namespaces, SandboxError, Sandboxes
+from gangsched.local.agent.isolation.sandbox import NamespaceSandboxes, SandboxError, Sandboxes
 
 NAME = "kubernetes.default.svc"
 _PORT = 6443
@@ -41,7 +41,7 @@ class Gateway:
             SandboxError: nothing can listen there.
 
         """
-        if isinstance(self._sandboxes, Namespaces):
+        if isinstance(self._sandboxes, NamespaceSandboxes):
             listening = await asyncio.to_thread(_listening, self._sandboxes, _PORT)
             self._server = await asyncio.start_server(self._join, sock=listening)
 
@@ -97,12 +97,12 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.close()
 
 
-def _listening(sandboxes: Namespaces, port: int) -> socket.socket:
+def _listening(sandboxes: NamespaceSandboxes, port: int) -> socket.socket:
     """Return a socket that listens in the pods' network."""
     return socket.socket(fileno=opened(sandboxes, _LISTEN, sandboxes.host_address(), str(port)))
 
 
-def opened(sandboxes: Namespaces, script: str, *arguments: str) -> int:
+def opened(sandboxes: NamespaceSandboxes, script: str, *arguments: str) -> int:
     """Return the descriptor of a socket that a script opens in the pods' network.
 
     It stays there wherever it is used. The script's last argument is the descriptor that it sends

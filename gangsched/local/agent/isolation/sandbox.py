@@ -51,7 +51,7 @@ class PodPlace:
     image: Image | None = None
 
 
-class Pod(Protocol):
+class PodSandbox(Protocol):
     """The sandbox in which one pod's containers run; `owner` is the owner of its logs."""
 
     ip: str
@@ -71,7 +71,7 @@ class Sandboxes(Protocol):
 
     mode: Mode
 
-    async def make(self, pod: PodPlace, mounts: list[Mount]) -> Pod:
+    async def make(self, pod: PodPlace, mounts: list[Mount]) -> PodSandbox:
         """Create the sandbox of one pod."""
 
     def address(self) -> str:
@@ -97,7 +97,7 @@ def choose(wanted: str, folder: Path) -> Sandboxes:
         if mode == "none":
             return Shared(folder)
         try:
-            return Namespaces("root" if mode == "root" else "user", folder)
+            return NamespaceSandboxes("root" if mode == "root" else "user", folder)
         except SandboxError as error:
             problems.append(f"{mode}: {error}")
     if wanted == "auto":
@@ -108,7 +108,7 @@ def choose(wanted: str, folder: Path) -> Sandboxes:
 # -- namespaces -----------------------------------------------------------------------------------
 
 
-class Namespaces:
+class NamespaceSandboxes:
     """Pods in namespaces, joined by a bridge in a separate network namespace."""
 
     def __init__(self, mode: Mode, folder: Path) -> None:

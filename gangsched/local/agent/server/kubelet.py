@@ -9,12 +9,12 @@ from pathlib import Path
 from aiohttp import web
 
 from gangsched.local.agent.server.streams import execute, forward
-from gangsched.local.agent.worker import Worker
+from gangsched.local.agent.worker import PodWorker
 
 _POLL_S = 0.1
 _CHUNK = 64 * 1024
 
-Find = Callable[[str, str], Worker | None]
+Find = Callable[[str, str], PodWorker | None]
 
 
 class Kubelet:

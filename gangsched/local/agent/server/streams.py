@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from aiohttp import web
 
 from gangsched.local.agent.server.spdy import PROTOCOL, Connection, Stream
-from gangsched.local.agent.worker import Worker
+from gangsched.local.agent.worker import PodWorker
 
 _VERSION = "X-Stream-Protocol-Version"
 _EXEC_VERSIONS = ("v4.channel.k8s.io",)
@@ -40,7 +40,7 @@ while data := there.recv(65536):
 """
 
 
-async def execute(request: web.Request, worker: Worker | None) -> web.StreamResponse:
+async def execute(request: web.Request, worker: PodWorker | None) -> web.StreamResponse:
     """Run a command in a container, connected to the streams of the request."""
     container = request.match_info["container"]
     if worker is None or not worker.running(container):
@@ -73,7 +73,7 @@ async def execute(request: web.Request, worker: Worker | None) -> web.StreamResp
     return await _upgraded(request, _EXEC_VERSIONS, opened, serve)
 
 
-async def forward(request: web.Request, worker: Worker | None) -> web.StreamResponse:
+async def forward(request: web.Request, worker: PodWorker | None) -> web.StreamResponse:
     """Connect ports of a pod with streams, until the client leaves."""
     if worker is None or worker.ended():
         return web.Response(status=404, text="the pod does not run")
