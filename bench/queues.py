@@ -3,7 +3,7 @@
 The generators are those of Kueue's test/performance/scheduler (configs baseline and large-scale,
 release 0.19): single-pod workloads that run for milliseconds, with CPU quota only. `capped` limits
 writes to 50 per second with a burst of 100, as Kueue's test client does; each admission is one
-write. It plans every second, and not while 75 writes wait (`plan_interval_s`, `starts_waiting`).
+write. It plans every second, and not while 75 writes wait (`plan_interval_s`, `queued_binds_max`).
 """
 
 import gc

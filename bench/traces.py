@@ -168,7 +168,7 @@ def measure(trace: str, index: int) -> dict[str, float]:
         setting.policies,
         jobs_of_trace.queues(setting),
         checked=False,
-        limits=Limits(replan_s=300.0),
+        limits=Limits(retry_interval_s=300.0),
         timing=Timing(plan_interval_s=60.0),
     )
     job_run.run()

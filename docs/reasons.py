@@ -81,7 +81,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
     ),
     Reason.NOT_ADMITTED: (
         "A change of a running gang (its queue, its own domains) is not admitted.",
-        "The gang continues as before; the change is tried again every `replan_s`.",
+        "The gang continues as before; the change is tried again every `retry_interval_s`.",
     ),
     Reason.USER_LIMIT: (
         "The user's limit in the Queue is in use.",

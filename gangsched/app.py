@@ -119,7 +119,7 @@ def _make_binder(
 ) -> MakeBinder:
     """Return what makes the chosen way of binding."""
     if binding == "extender":
-        return partial(ExtenderBinder, barrier_s=config.barrier_s)
+        return partial(ExtenderBinder, schedule_timeout_s=config.schedule_timeout_s)
     return lambda context: DirectBinder(context, VolumeBinder(context, volumes, client))
 
 

@@ -1,6 +1,7 @@
 """Settings, read once and frozen; each field says its unit and the reason for its default."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -12,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
+
+log = logging.getLogger(__name__)
 
 _ERRORS_SHOWN = 8
 _LETTERS_OF_FIELD = 100
@@ -25,6 +28,20 @@ POLICY_GROUPS = {
     "preemptor": "gangsched.preemptors",
 }
 """Entry points by the field that names one of them."""
+
+FORMER_NAMES: Mapping[str, str] = {
+    "advice_s": "advice_ttl_s",
+    "avoid_s": "node_exclusion_s",
+    "barrier_s": "schedule_timeout_s",
+    "courtesy_share": "background_cpu_share",
+    "gpu_rates": "gpu_weights",
+    "name_others": "name_other_namespaces",
+    "past_config_map": "gang_history_config_map",
+    "replan_s": "retry_interval_s",
+    "settle_s": "startup_delay_s",
+    "starts_waiting": "queued_binds_max",
+}
+"""Settings by the name that they had in earlier releases. Files with that name are still read."""
 
 
 class ConfigError(Exception):
@@ -70,9 +87,9 @@ class SchedulerConfig(PolicyConfig):
     """Further scheduler names of gangsched: those of schedulers that it replaces, such as
     `volcano`."""
 
-    barrier_s: float = Field(60.0, gt=0)
-    """Seconds from reservation to the barrier, unless the gang sets a time. A job controller
-    creates a thousand pods in a few seconds, so a minute means that a pod does not come."""
+    schedule_timeout_s: float = Field(60.0, gt=0)
+    """Seconds from reservation to the barrier, unless the gang sets `scheduleTimeoutSeconds`. A job
+    controller creates a thousand pods in a few seconds; after a minute a pod does not come."""
 
     backoff_s: float = Field(1.0, gt=0)
     """Seconds before a gang is planned again that was torn down; doubles each time."""
@@ -80,7 +97,7 @@ class SchedulerConfig(PolicyConfig):
     backoff_max_s: float = Field(60.0, gt=0)
     """Longest back-off in seconds; most causes are mended sooner."""
 
-    avoid_s: float = Field(60.0, gt=0)
+    node_exclusion_s: float = Field(60.0, gt=0)
     """Seconds that a gang avoids a node which refused one of its members. If no other node has free
     capacity, the node is tried again after the back-off."""
 
@@ -91,7 +108,7 @@ class SchedulerConfig(PolicyConfig):
     mig_config_map: str = Field("gpu-operator/gangsched-mig-config", pattern=r"^[^/]+/[^/]+$")
     """ConfigMap (namespace/name) from which NVIDIA's mig-manager reads its layouts."""
 
-    advice_s: float = Field(30.0, gt=0)
+    advice_ttl_s: float = Field(30.0, gt=0)
     """Seconds until advice for a refused gang is computed again, since the cluster changes."""
 
     advice_interval_s: float = Field(0.5, gt=0)
@@ -106,7 +123,7 @@ class SchedulerConfig(PolicyConfig):
     defragment_gangs: int = Field(4, ge=1, le=64)
     """Gangs that one defragmentation may move."""
 
-    gpu_rates: dict[str, Annotated[float, Field(gt=0)]] = {}
+    gpu_weights: dict[str, Annotated[float, Field(gt=0)]] = {}
     """Weights of GPU types for shares and budgets: `{H100: 2, A100: 1}`. A GPU type is a part of
     the product name; other GPUs have weight 1."""
 
@@ -116,14 +133,16 @@ class SchedulerConfig(PolicyConfig):
     history_config_map: str = Field("gangsched-system/gangsched-history", pattern=r"^[^/]+/[^/]+$")
     """ConfigMap (namespace/name) that keeps learned run times across restarts."""
 
-    past_config_map: str = Field("gangsched-system/gangsched-past", pattern=r"^[^/]+/[^/]+$")
+    gang_history_config_map: str = Field(
+        "gangsched-system/gangsched-past", pattern=r"^[^/]+/[^/]+$"
+    )
     """ConfigMap (namespace/name) that keeps the history of gangs across restarts: backfill
     reservations, back-off, excluded nodes."""
 
     history_interval_s: float = Field(60.0, gt=0)
     """Seconds between writes of learned run times."""
 
-    replan_s: float = Field(10.0, gt=0)
+    retry_interval_s: float = Field(10.0, gt=0)
     """Seconds until refused gangs are planned again although no capacity was freed."""
 
     ready_tries: int = Field(5, ge=1)
@@ -157,7 +176,7 @@ class SchedulerConfig(PolicyConfig):
     evaluation_mib: int = Field(EVALUATION_MIB.most, ge=128)
     """MiB of memory of each of the two evaluation processes, beside that of the scheduler."""
 
-    courtesy_share: float = Field(0.2, gt=0, le=1)
+    background_cpu_share: float = Field(0.2, gt=0, le=1)
     """Share of a core that advice, and forecasts, may each take. They share the interpreter with
     planning and binding."""
 
@@ -181,20 +200,20 @@ class SchedulerConfig(PolicyConfig):
     forecast_deadline_s: float = Field(300.0, gt=0)
     """Seconds that one forecast of start times may take, hundreds of plans."""
 
-    starts_waiting: int = Field(2_000, ge=1)
+    queued_binds_max: int = Field(2_000, ge=1)
     """Bind calls that may be queued before planning pauses, so that later gangs are chosen late."""
 
     planned_pods_max: int = Field(500_000, ge=1)
     """Pods of PodGroups with templates in one namespace. Each takes some hundred bytes of memory
     before it exists. Further groups wait, and their status says so."""
 
-    name_others: bool = False
+    name_other_namespaces: bool = False
     """Whether texts for users name gangs of other namespaces, and queues that their namespace may
     not use: statuses and Events of gangs, conditions of evicted pods, statuses of Queues. By
     default such gangs are counted. The log, the audit log and `gangsched explain` always name
     them."""
 
-    settle_s: float = Field(0.5, ge=0)
+    startup_delay_s: float = Field(0.5, ge=0)
     """Seconds between the first listing and the first plan: by then the watch has received the
     binds of an earlier process."""
 
@@ -251,6 +270,7 @@ def load_config(path: Path | None, **overrides: object) -> SchedulerConfig:
             raise ConfigError(f"{path}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path}: must be a mapping of fields, not {type(values).__name__}")
+    values = _renamed(values, path)
     stranger = next(strangers(SchedulerConfig, values), None)
     if stranger is not None:
         raise ConfigError(f"{path}: {stranger}")
@@ -259,6 +279,26 @@ def load_config(path: Path | None, **overrides: object) -> SchedulerConfig:
         return SchedulerConfig.model_validate(values)
     except ValidationError as error:
         raise ConfigError(one_sentence(error, str(path or "flags"))) from error
+
+
+def _renamed(values: Mapping[object, object], path: Path | None) -> dict[object, object]:
+    """Return the settings of a file under their present names; log each former name.
+
+    Raises:
+        ConfigError: the file has a setting under both names.
+
+    """
+    named: dict[object, object] = {}
+    for key, value in values.items():
+        name = FORMER_NAMES.get(key) if isinstance(key, str) else None
+        if name in values:
+            raise ConfigError(
+                f"{path}: {name} and its former name {key} are both set; remove {key}"
+            )
+        if name is not None:
+            log.warning("%s: setting %s is named %s now; the former name is read", path, key, name)
+        named[name or key] = value
+    return named
 
 
 def one_sentence(error: ValidationError, subject: str) -> str:

@@ -78,12 +78,12 @@ class ExtenderBinder:
     def __init__(
         self,
         context: BinderContext,
-        barrier_s: float,
+        schedule_timeout_s: float,
     ) -> None:
         """Answer while the context says that the state of this process may be acted upon."""
         self._engine, self._pods = context.engine, context.pods
         self._observe, self._acts = context.observe, context.acts
-        self._hold_s = barrier_s + _HOLD_MARGIN_S
+        self._hold_s = schedule_timeout_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
         self._unschedulable: dict[PodUid, None] = {}
         self._unseen: dict[PodUid, asyncio.Event] = {}

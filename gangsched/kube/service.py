@@ -78,13 +78,13 @@ def _ignore(_: o.Order) -> None:
 
 def _limits(config: SchedulerConfig) -> Limits:
     return Limits(
-        barrier_s=config.barrier_s,
+        schedule_timeout_s=config.schedule_timeout_s,
         backoff_s=config.backoff_s,
         backoff_max_s=config.backoff_max_s,
-        avoid_s=config.avoid_s,
+        node_exclusion_s=config.node_exclusion_s,
         repartition_s=config.repartition_s,
-        advice_s=config.advice_s,
-        replan_s=config.replan_s,
+        advice_ttl_s=config.advice_ttl_s,
+        retry_interval_s=config.retry_interval_s,
         ready_tries=config.ready_tries,
     )
 
@@ -117,7 +117,7 @@ class Scheduler:
         """Set once everything was read; once this process schedules."""
 
         self._wake = asyncio.Event()
-        ledger = Ledger(GpuWeights(config.gpu_rates), config.half_life_s)
+        ledger = Ledger(GpuWeights(config.gpu_weights), config.half_life_s)
         self.engine = make_engine(_limits(config), ledger)
         self.cluster = ClusterConfig(frozenset({config.scheduler_name, *config.scheduler_aliases}))
         self.volumes = volumes or Volumes()
@@ -160,12 +160,12 @@ class Scheduler:
     def _make_stored(self) -> None:
         client, config = self._client, self._config
         self.history = RuntimeHistoryStore(client, config.history_config_map)
-        self.past = GangHistoryStore(client, config.past_config_map)
+        self.past = GangHistoryStore(client, config.gang_history_config_map)
         self.served = ServedNames(client, config.history_config_map)
         self.quarantine = Quarantine(client, config.history_config_map)
 
     def _make_writers(self) -> None:
-        client, named = self._client, self._config.name_others
+        client, named = self._client, self._config.name_other_namespaces
         self.redaction = Redaction(self.engine.view, self.cluster.namespaces, named=named)
         counts = partial(pod_counts, self.engine.view)
         self.status = PodGroupStatusWriter(client, counts, self.redaction.redact)
@@ -250,7 +250,7 @@ class Scheduler:
             await self.read(group, lead)
             supervise = self.background.supervise
             group.create_task(supervise("the status of groups", self.status.run))
-            await asyncio.sleep(self._config.settle_s)
+            await asyncio.sleep(self._config.startup_delay_s)
             self.ready.set()
             log.info("scheduling %d nodes", len(self.engine.view.cluster.rows))
             for loop in (self._planning_loop(), self._tick_loop(), self._audit_loop()):
@@ -280,7 +280,7 @@ class Scheduler:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            starts = self._config.starts_waiting - self.pods.waiting
+            starts = self._config.queued_binds_max - self.pods.waiting
             if not self.engine.has_pending_work() or starts <= 0:
                 continue  # the next tick looks again
             snapshot = self.thinking.begin_cycle(starts)

@@ -6,7 +6,7 @@ moment in the same form. Read back, it is an engine as it was, or one that decid
 
 import gzip
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Literal, get_args
 
@@ -90,7 +90,7 @@ class Journal:
         data = {
             "format": FORMAT,
             "version": __version__,
-            "limits": asdict(engine.limits),
+            "limits": engine.limits,
             "rates": dict(ledger.gpu_weights.weights),
             "half_life_s": ledger.half_life_s,
             "beyond_is_judged": engine.driver_checks_unmodelled,
@@ -246,7 +246,7 @@ def engine_of(entry: JournalEntry) -> Engine:
     """Return an engine that begins as the one of a `start` line did."""
     data = entry.data
     ledger = Ledger(GpuWeights(data["rates"]), data["half_life_s"])
-    engine = Engine(Limits(**data["limits"]), ledger)
+    engine = Engine(from_wire(data["limits"], Limits), ledger)
     engine.history.merge_json(data["history"])
     engine.driver_checks_unmodelled = data["beyond_is_judged"]
     return engine

@@ -13,10 +13,23 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
-from gangsched.core.model.wire_names import FIELDS
+from gangsched.core.engine.limits import Limits
+from gangsched.core.model import wire_names
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
+
+FIELDS: Mapping[type, Mapping[str, str]] = {
+    **wire_names.FIELDS,
+    Limits: {
+        "advice_ttl_s": "advice_s",
+        "node_exclusion_s": "avoid_s",
+        "report_interval_s": "patrol_s",
+        "retry_interval_s": "replan_s",
+        "schedule_timeout_s": "barrier_s",
+    },
+}
+"""Wire names of fields by class and present name."""
 
 
 def to_wire(value: Any) -> Any:

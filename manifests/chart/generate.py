@@ -27,7 +27,7 @@ KUBE_SCHEDULER = "kube-scheduler-config.yaml"
 HERE = f"""\
 lease: {HOME}/gangsched
 history_config_map: {HOME}/gangsched-history
-past_config_map: {HOME}/gangsched-past
+gang_history_config_map: {HOME}/gangsched-past
 tls_host: gangsched-leader.{HOME}.svc
 """
 """Settings whose defaults name the namespace of the overlays."""

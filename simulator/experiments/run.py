@@ -232,7 +232,7 @@ class _Runner:
         self._start, self._meter = initial, Meter(result.nodes, result.queues)
         inputs = (result.nodes, jobs, policies_of(scenario), result.queues)
         options: dict[str, Any] = {
-            "limits": Limits(patrol_s=_PATROL_S, replan_s=delays.replan),
+            "limits": Limits(report_interval_s=_PATROL_S, retry_interval_s=delays.replan),
             "timing": Timing(
                 delays.plan,
                 self._start_s if delays.start else lambda: 0.0,

@@ -112,7 +112,7 @@ class ForecastRun(JobRun):
         queues = random_tree(rng, 8 * len(nodes))
         arrivals = wrongly_estimated(rng, queues, 8 * len(nodes), last_s)
         super().__init__(
-            nodes, arrivals, policies, queues, checked=False, limits=Limits(replan_s=600.0)
+            nodes, arrivals, policies, queues, checked=False, limits=Limits(retry_interval_s=600.0)
         )
         self.at(3600.0, self._forecast)
 

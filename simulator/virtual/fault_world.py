@@ -93,7 +93,7 @@ class FaultWorld:
         self.outcome = FaultRunResult()
         self._policies = policies
         self._random = random.Random(seed)  # noqa: S311 -- a simulation, not a secret
-        self._engine = engine(Limits(barrier_s=20.0, backoff_s=0.5, avoid_s=5.0))
+        self._engine = engine(Limits(schedule_timeout_s=20.0, backoff_s=0.5, node_exclusion_s=5.0))
         self._loop = EventLoop()
         self._planning = False
         self._nodes: dict[NodeName, Node] = {}

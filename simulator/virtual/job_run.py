@@ -112,7 +112,7 @@ class JobRun:
 
     def run(self, until_s: float = float("inf")) -> "JobRun":
         """Run until all jobs are done, nothing is left to happen, or a moment."""
-        beat_s, last_s = self.engine.limits.replan_s, self.now_s
+        beat_s, last_s = self.engine.limits.retry_interval_s, self.now_s
         while self._left:
             tick_s = self.engine.next_deadline_s()
             next_s = min(self._loop.next_s(), tick_s if tick_s is not None else float("inf"))

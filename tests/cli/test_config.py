@@ -1,8 +1,9 @@
 """Settings and node files: one clear sentence for each error."""
 
 import pytest
+import yaml
 
-from gangsched.config import ConfigError, SchedulerConfig, load_config
+from gangsched.config import FORMER_NAMES, ConfigError, SchedulerConfig, load_config
 from gangsched.local.nodes import load_nodes
 from gangsched.plugins import load_policies
 
@@ -13,7 +14,13 @@ BAD_CONFIG = {
     "defragmnet: on": (
         "defragmnet: there is no such field; did you mean 'defragment'? It takes off, advise, apply"
     ),
-    "barier_s: 3": "barier_s: there is no such field; did you mean 'barrier_s'?",
+    "schedule_timeot_s: 3": (
+        "schedule_timeot_s: there is no such field; did you mean 'schedule_timeout_s'?"
+    ),
+    "barrier_s: 3\nschedule_timeout_s: 3": (
+        "schedule_timeout_s and its former name barrier_s are both set; remove barrier_s"
+    ),
+    "barrier_s: 0": "schedule_timeout_s: input should be greater than 0 (got 0)",
     "1: 2": "1: there is no such field",
     "- a": "must be a mapping of fields, not list",
     "a: [": "while parsing",
@@ -40,6 +47,38 @@ def test_flags_win_over_the_file(tmp_path):
     path.write_text("placer: spread\nmetrics_port: 1\n")
     config = load_config(path, metrics_port=2, extender_port=None)
     assert (config.placer, config.metrics_port) == ("spread", 2)
+
+
+FORMER = {
+    "advice_s": ("advice_ttl_s", 7.0),
+    "avoid_s": ("node_exclusion_s", 7.0),
+    "barrier_s": ("schedule_timeout_s", 7.0),
+    "courtesy_share": ("background_cpu_share", 0.5),
+    "gpu_rates": ("gpu_weights", {"H100": 2.0}),
+    "name_others": ("name_other_namespaces", True),
+    "past_config_map": ("gang_history_config_map", "mine/past"),
+    "replan_s": ("retry_interval_s", 7.0),
+    "settle_s": ("startup_delay_s", 7.0),
+    "starts_waiting": ("queued_binds_max", 7),
+}
+"""Each setting that had another name, its present name, and a value other than the default."""
+
+
+@pytest.mark.parametrize("former", FORMER)
+def test_a_file_of_an_earlier_release_is_read_to_the_same_values(tmp_path, caplog, former):
+    name, value = FORMER[former]
+    for key in (former, name):
+        (tmp_path / f"{key}.yaml").write_text(yaml.safe_dump({"placer": "spread", key: value}))
+    present = load_config(tmp_path / f"{name}.yaml")
+    assert not caplog.records
+    assert getattr(present, name) == value != getattr(SchedulerConfig(), name)
+    assert load_config(tmp_path / f"{former}.yaml") == present
+    (warning,) = caplog.records
+    assert f"setting {former} is named {name} now" in warning.getMessage()
+
+
+def test_every_former_name_is_tested():
+    assert {former: name for former, (name, _) in FORMER.items()} == FORMER_NAMES
 
 
 def test_policies_are_found_by_entry_point_and_the_nearest_is_named():

@@ -51,7 +51,7 @@ def scheduler(api, leads):
         SchedulerConfig(),
         POLICIES,
         Metrics(),
-        make_binder=partial(ExtenderBinder, barrier_s=3600.0),
+        make_binder=partial(ExtenderBinder, schedule_timeout_s=3600.0),
         leads=leads,
     )
     made.engine.observe(f.NodeSeen(node("n1")), 0.0)

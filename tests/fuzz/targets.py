@@ -61,7 +61,7 @@ class Cluster:
             config,
             self._policies,
             Metrics(),
-            make_binder=partial(ExtenderBinder, barrier_s=1.0),
+            make_binder=partial(ExtenderBinder, schedule_timeout_s=1.0),
             read_only=True,
         )
         self.readers: dict[str, Informer] = {

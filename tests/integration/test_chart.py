@@ -127,6 +127,11 @@ def test_one_setting_names_the_aliases_wherever_they_count(helm, tmp_path):
     assert profiles[0] == profiles[1] == profiles[2]
 
 
+def test_a_value_under_the_former_name_of_a_setting_replaces_the_default(helm, tmp_path):
+    found = rendered(helm, "config.past_config_map=mine/past")
+    assert settings(found, tmp_path).gang_history_config_map == "mine/past"
+
+
 @pytest.mark.parametrize("binding", ["extender", "direct"])
 def test_helm_installs_what_kustomize_does(helm, tmp_path, binding):
     found = rendered(helm, f"binding={binding}")

@@ -11,6 +11,7 @@ from builders import node
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.limits import Limits
 from gangsched.core.model.constraints import LevelRequest, SliceRequest, Spread
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GpuShare, PodRequirements
@@ -30,7 +31,7 @@ from gangsched.recording.journal import (
     write_facts,
 )
 from gangsched.recording.replay import Replayed, replay
-from gangsched.recording.wire import to_wire
+from gangsched.recording.wire import from_wire, to_wire
 from policies.cheapest import Cheapest
 from policies.drf import Drf
 from policies.easy import Easy
@@ -208,6 +209,23 @@ def test_a_journal_keeps_the_field_names_of_its_first_release():
     )
     assert queue.queue.quotas == (Quota("nvidia.com/gpu", 8000, "H100"),)
     assert to_wire(queue)["queue"]["quotas"] == [quota | {"borrowing": None, "lending": None}]
+
+
+def test_the_limits_of_a_journal_keep_the_names_of_its_first_release(tmp_path):
+    limits = {
+        "barrier_s": 61.0, "backoff_s": 2.0, "backoff_max_s": 62.0, "avoid_s": 63.0,
+        "repartition_s": 64.0, "advice_s": 31.0, "replan_s": 11.0, "patrol_s": 0.3,
+        "ready_tries": 6,
+    }  # fmt: skip
+    read = from_wire(limits, Limits)
+    assert (read.schedule_timeout_s, read.node_exclusion_s, read.advice_ttl_s) == (61.0, 63.0, 31.0)
+    assert (read.retry_interval_s, read.report_interval_s, read.ready_tries) == (11.0, 0.3, 6)
+    path = tmp_path / "journal.jsonl"
+    with path.open("w") as file:
+        Journal(file).begin(Engine(read), 0.0)
+    (start,) = entries(path)
+    assert start.data["limits"] == limits
+    assert restore(path).engine.limits == read
 
 
 def test_a_checksum_is_of_the_names_of_the_first_release():

@@ -131,7 +131,7 @@ class Engine:
         """Let time pass: end what is overdue, and let what backed off try again."""
         parts = self.parts
         parts.allocations.advance_to(now_s)
-        if now_s - self._replanned_s >= self.limits.replan_s:
+        if now_s - self._replanned_s >= self.limits.retry_interval_s:
             self._replanned_s = now_s
             parts.pending.requeue_relearned()
             parts.pending.retry_all()
@@ -145,7 +145,7 @@ class Engine:
             if due is not None:
                 parts.due.act(due, now_s)
                 parts.timers.watch(gang_id)
-        for gang_id in parts.pending.take_unreported(now_s, self.limits.patrol_s):
+        for gang_id in parts.pending.take_unreported(now_s, self.limits.report_interval_s):
             parts.refusals.report(self.parts.table.gangs[gang_id])
         return parts.outbox.drain()
 
@@ -218,7 +218,7 @@ class Engine:
         self, limit: int, now_s: float
     ) -> tuple[tuple[PendingGang, Refusal], ...]:
         """Return refused gangs that need advice, at most `limit`; they count as advised now."""
-        due = self.parts.pending.take_advice_requests(limit, now_s, self.limits.advice_s)
+        due = self.parts.pending.take_advice_requests(limit, now_s, self.limits.advice_ttl_s)
         return tuple((self.parts.views.view(gang), refusal) for gang, refusal in due)
 
     def has_pending_work(self) -> bool:

@@ -7,21 +7,21 @@ from dataclasses import dataclass
 class Limits:
     """Bounds of the engine, in seconds.
 
-    `barrier_s` bounds the time from reservation to the barrier, unless the gang sets its own;
-    `backoff_s` doubles with each teardown up to `backoff_max_s`. `avoid_s` is how long a gang
-    excludes a node that refused one of its pods, while other nodes have capacity. `repartition_s`
-    bounds the wait for GPUs to be repartitioned, and `advice_s` is how long remedies are valid.
-    Refused gangs are planned again after `replan_s` even if no capacity came free: time alone may
-    let them preempt others. Every `patrol_s`, gangs whose refusal changed are reported. A gang that
-    does not become ready fails after `ready_tries`.
+    `schedule_timeout_s` bounds the time from reservation to the barrier, unless the gang sets its
+    own; `backoff_s` doubles with each teardown up to `backoff_max_s`. `node_exclusion_s` is how
+    long a gang excludes a node that refused one of its pods, while other nodes have capacity.
+    `repartition_s` bounds the wait for GPUs to be repartitioned, and `advice_ttl_s` is how long
+    remedies are valid. Refused gangs are planned again after `retry_interval_s` even if no capacity
+    came free: time alone may let them preempt others. Every `report_interval_s`, gangs whose
+    refusal changed are reported. A gang that does not become ready fails after `ready_tries`.
     """
 
-    barrier_s: float = 60.0
+    schedule_timeout_s: float = 60.0
     backoff_s: float = 1.0
     backoff_max_s: float = 60.0
-    avoid_s: float = 60.0
+    node_exclusion_s: float = 60.0
     repartition_s: float = 600.0
-    advice_s: float = 30.0
-    replan_s: float = 10.0
-    patrol_s: float = 0.2
+    advice_ttl_s: float = 30.0
+    retry_interval_s: float = 10.0
+    report_interval_s: float = 0.2
     ready_tries: int = 5

@@ -236,4 +236,4 @@ class BackgroundTasks:
 
         With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
         """
-        return max(least_s, took_s * (1 / self._config.courtesy_share - 1))
+        return max(least_s, took_s * (1 / self._config.background_cpu_share - 1))

@@ -81,8 +81,8 @@ class VolumeBinder:
         for order in held.values():
             for use in self._volumes.uses(order.uid):
                 pods.setdefault(use.key, []).append(order)
-        until_s, barrier_s = state.bind_by_s(), self._engine.limits.barrier_s
-        left_s = barrier_s if until_s is None else until_s - self._now_s()
+        until_s, timeout_s = state.bind_by_s(), self._engine.limits.schedule_timeout_s
+        left_s = timeout_s if until_s is None else until_s - self._now_s()
         first = next(iter(held.values())), "its claims were not looked at"
         limit_s = max(left_s * _PATIENCE, 0.0)
         binding = Pass(gang, dict(held), limit_s, asyncio.timeout(limit_s), pods, first)

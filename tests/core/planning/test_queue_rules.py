@@ -425,7 +425,9 @@ def test_a_booking_recurs_and_is_for_its_queues():
 def test_gangs_on_reserved_nodes_are_evicted_if_the_reservation_says_so():
     booking = AdvanceReservation("now", 50.0, 90.0, nodes=(NodeName("n"),), evicts=True)
     jobs = [Job("a", 0.0, 60.0, estimate_s=10.0)]
-    job_run = JobRun([node("n")], jobs, POLICIES, bookings=[booking], limits=Limits(replan_s=1.0))
+    job_run = JobRun(
+        [node("n")], jobs, POLICIES, bookings=[booking], limits=Limits(retry_interval_s=1.0)
+    )
     job_run.at(50.0, lambda: None)
     job_run.run()
     outcome = job_run.outcomes[GangId("ns/a")]

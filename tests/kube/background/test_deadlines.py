@@ -429,7 +429,7 @@ async def test_advice_that_takes_too_long_is_not_given_until_the_gang_changes(mo
     monkeypatch.setattr("gangsched.kube.background.supervisor.LiveAdvisor", lambda *_: slow)
     scheduler = a_scheduler(Pack())
     beside = scheduler.background
-    beside._config = SchedulerConfig(advice_interval_s=0.01, courtesy_share=1.0)
+    beside._config = SchedulerConfig(advice_interval_s=0.01, background_cpu_share=1.0)
     waiting = scheduler.engine.view.pending(BAD)
     rounds = 0
 
@@ -505,7 +505,7 @@ async def test_an_object_that_ended_a_process_ends_no_other():
 
 async def test_what_is_set_aside_is_written_before_the_process_ends(monkeypatch):
     api = ConfigMaps()
-    config = SchedulerConfig(settle_s=0.0)
+    config = SchedulerConfig(startup_delay_s=0.0)
     scheduler = Scheduler(api, config, POLICIES, Metrics())
     guarded = failing(scheduler)
 

@@ -107,7 +107,7 @@ async def test_what_is_written_does_not_name_others(caplog, named):
     """Neither a status nor an Event nor a condition of a pod; the log does."""
     caplog.set_level(logging.INFO)
     api = Api()
-    config = SchedulerConfig(name_others=named)
+    config = SchedulerConfig(name_other_namespaces=named)
     scheduler = Scheduler(api, config, POLICIES, Metrics())  # type: ignore[arg-type]
     scheduler.cluster.namespaces |= NAMESPACES
     scheduler.ready.set()

@@ -223,7 +223,7 @@ class GangState:
     def timeout_s(self, limits: Limits) -> float:
         """Return how long the gang may take from reservation to start, and be incomplete."""
         if self.spec is None or self.undeclared:
-            return limits.barrier_s
+            return limits.schedule_timeout_s
         return self.spec.schedule_timeout_s
 
     def next_deadline_s(self) -> float | None:

@@ -202,16 +202,16 @@ class PendingQueue:
         """Record the refusal of all gangs of a class."""
         self._classes.record_refusal(key, refusal, self.refusals.plan_count)
 
-    def take_unreported(self, now_s: float, patrol_s: float) -> list[GangId]:
+    def take_unreported(self, now_s: float, interval_s: float) -> list[GangId]:
         """Return gangs with a refusal that was not reported; they count as reported now.
 
-        Some gangs are checked in turn, every `patrol_s`. A new reason is due at once. Other numbers
-        for the same reason are due every `_DETAILS_INTERVAL_S` at most, and for few gangs at once,
-        because every start changes the numbers of all pending gangs.
+        Some gangs are checked in turn, every `interval_s`. A new reason is due at once. Other
+        numbers for the same reason are due every `_DETAILS_INTERVAL_S` at most, and for few gangs
+        at once, because every start changes the numbers of all pending gangs.
         """
         if now_s < self._check_s:
             return []
-        self._check_s = now_s + patrol_s
+        self._check_s = now_s + interval_s
         if not self._to_check:
             self._to_check = self.refusals.gangs()[::-1]
         due: list[GangId] = []
@@ -240,11 +240,11 @@ class PendingQueue:
         return same and waits and not self.capacity_freed
 
     def take_advice_requests(
-        self, limit: int, now_s: float, advice_s: float
+        self, limit: int, now_s: float, ttl_s: float
     ) -> list[tuple[GangState, Refusal]]:
         """Return refused gangs that wait for advice, longest first; they count as advised now.
 
-        Advice older than `advice_s` is requested again: the cluster has changed.
+        Advice older than `ttl_s` is requested again: the cluster has changed.
         """
         due: list[tuple[float, GangState]] = []
         for gang_id in (*self._classes.members(), *self._individual):
@@ -253,7 +253,7 @@ class PendingQueue:
                 continue
             if gang.last_advice is None:
                 due.append((0.0, gang))
-            elif now_s - gang.last_advice[1] >= advice_s:
+            elif now_s - gang.last_advice[1] >= ttl_s:
                 due.append((gang.last_advice[1], gang))
             elif gang.last_advice[0] != self.refusals[gang_id].message:
                 due.append((0.0, gang))

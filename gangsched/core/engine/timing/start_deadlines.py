@@ -141,7 +141,7 @@ class StartDeadlines:
 
     def exclude_node(self, gang: GangState, node: NodeName, fits: int, now_s: float) -> None:
         """Learn from a node that refused a member, and may take so many of its gang."""
-        until_s = now_s + self._settings.limits.avoid_s
+        until_s = now_s + self._settings.limits.node_exclusion_s
         if fits > 0 and gang.state in (State.RESERVED, State.BINDING):
             gang.retry.pods_per_node_max, gang.retry.pods_per_node_until_s = (
                 fits,

@@ -10,7 +10,7 @@ tls_secret: {{ .Release.Namespace }}/gangsched-tls
 audit: /dev/stdout
 lease: {{ .Release.Namespace }}/gangsched
 history_config_map: {{ .Release.Namespace }}/gangsched-history
-past_config_map: {{ .Release.Namespace }}/gangsched-past
+gang_history_config_map: {{ .Release.Namespace }}/gangsched-past
 tls_host: gangsched-leader.{{ .Release.Namespace }}.svc
 {{- end }}
 {{- define "gangsched.kubeScheduler" -}}

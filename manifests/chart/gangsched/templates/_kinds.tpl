@@ -15,6 +15,10 @@ katib: [Experiment, Trial]
 {{- /* The settings: the defaults of a cluster, what the user gave, and the kinds, unless all. */ -}}
 {{- define "gangsched.config" -}}
 {{- $config := mergeOverwrite (fromYaml (include "gangsched.defaults" .)) .Values.config -}}
+{{- if hasKey .Values.config "past_config_map" -}}
+{{- /* The former name of the setting: the default does not apply. */ -}}
+{{- $_ := unset $config "gang_history_config_map" -}}
+{{- end -}}
 {{- $all := true -}}
 {{- $kinds := list -}}
 {{- range $value, $of := fromYaml (include "gangsched.kinds" .) -}}
