@@ -45,8 +45,8 @@ class Fgd:
     def _descend(self, bins: Bins, snapshot: Snapshot, typical: tuple[TypicalPod, ...]) -> Ints:
         rows = bins.rows
         assert rows is not None, "bins are nodes"  # noqa: S101
-        counts = np.zeros_like(bins.room)
-        price = np.where(bins.room > 0, self._prices(bins, rows, typical), np.inf)
+        counts = np.zeros_like(bins.capacity)
+        price = np.where(bins.capacity > 0, self._prices(bins, rows, typical), np.inf)
         if bins.wanted == 1:
             counts[int(np.argmin(price))] = 1  # ties go to the node that became known first
             return counts
@@ -55,7 +55,7 @@ class Fgd:
                 at = int(np.argmin(price))
                 counts[at] += 1
                 trial.add_pods(int(rows[at]), bins.needs)
-                full = counts[at] == bins.room[at]
+                full = counts[at] == bins.capacity[at]
                 price[at] = np.inf if full else self._prices(bins, rows[at : at + 1], typical)[0]
         return counts
 

@@ -135,7 +135,9 @@ class NodeTable:
     def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
         """Replace the topologies; the first is the default."""
         self._detach()
-        self.trees = {one.name: TopologyTree(one, len(self.names)) for one in topologies}
+        self.trees = {
+            topology.name: TopologyTree(topology, len(self.names)) for topology in topologies
+        }
         for name in sorted(self.rows):
             row = self.rows[name]
             node = self.nodes[row]
@@ -275,7 +277,7 @@ class NodeTable:
 
     def _supply(self) -> Supply:
         most = self.allocatable[self.live].max(axis=0, initial=0)
-        names = {name for name, one in zip(self.resources, most, strict=True) if one > 0}
+        names = {name for name, topology in zip(self.resources, most, strict=True) if topology > 0}
         if any(name.startswith(MIG_PREFIX) for name in names):
             names.add(GPU)  # parts of GPUs count as such
         models = {node.gpu_model for node in self.nodes if node is not None} - {""}
@@ -283,12 +285,12 @@ class NodeTable:
 
     def node_cached(self, what: Hashable, find: Callable[[], T]) -> T:
         """Return what follows from the nodes alone: found once, until they change."""
-        found: T | None = self._node_cache.get(what)
-        if found is None:
+        value: T | None = self._node_cache.get(what)
+        if value is None:
             if len(self._node_cache) >= _NODE_CACHE_MAX:
                 self._node_cache = {}
-            found = self._node_cache[what] = find()
-        return found
+            value = self._node_cache[what] = find()
+        return value
 
     # -- for what is kept beside the columns ---------------------------------------------------
 

@@ -57,7 +57,7 @@ class Cluster(NodeTable):
     # -- copies -------------------------------------------------------------------------------
 
     def copy(self) -> "Cluster":
-        """Return a copy whose usage may be changed freely; it knows nothing of charges."""
+        """Return a copy without charges; its usage may be changed freely."""
         self._static_shared = True
         other = Cluster.__new__(Cluster)
         other.__dict__.update(
@@ -91,7 +91,7 @@ class Cluster(NodeTable):
         for row, there in self._columnless.items():
             if name in there:
                 taken[row] = there[name]
-                self._columnless[row] = {one: n for one, n in there.items() if one != name}
+                self._columnless[row] = {other: n for other, n in there.items() if other != name}
         self.used = np.concatenate([self.used, taken], axis=1)
 
     def _on_dropping(self, names: list[str]) -> None:

@@ -49,8 +49,8 @@ def _lacking(quotas: tuple[Quota, ...], limited: tuple[str, ...], supply: Supply
 
 def _no_resource(field: str, wanted: str, supply: Supply) -> str:
     """Say that no node has a resource, and what it may have been meant to be."""
-    known = {one.rpartition("/")[2]: one for one in supply.resources}
-    known |= {one: one for one in supply.resources}
+    known = {resource.rpartition("/")[2]: resource for resource in supply.resources}
+    known |= {resource: resource for resource in supply.resources}
     hint = _hint(wanted, known)
     return f"{field}: no node has {shown(wanted)}{hint}; it counts once a node has it"
 

@@ -163,10 +163,10 @@ class EngineView:
 
     def assigned_node(self, uid: PodUid) -> NodeName | None:
         """Return the node that a pod may be bound to now, or None."""
-        found = self._parts.table.member(uid)
-        if found is None:
+        entry = self._parts.table.member(uid)
+        if entry is None:
             return None
-        gang, member = found
+        gang, member = entry
         if gang.reservation.waits_for_capacity or member.stage is None:
             return None
         return member.assigned_node

@@ -11,7 +11,9 @@ from gangsched.core.planning.profiles.quota_profile import QuotaProjection
 from gangsched.core.preemption.first_feasible import smallest_feasible_count
 from gangsched.core.snapshot import BackfillReservation, Snapshot
 
-CAPACITY_REASONS = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
+CAPACITY_REASONS = frozenset(
+    {Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED}
+)
 """Refusals for lack of capacity: time, or gangs that end, would help."""
 
 SHORTAGE_REASONS = CAPACITY_REASONS | {Reason.OVER_QUOTA}

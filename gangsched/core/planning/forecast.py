@@ -87,43 +87,43 @@ def forecast(
         run = _ForwardRun(near, policies, now_s, number, effort.runs)
         for gang, start_s in run.run(effort.cycles).items():
             starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
-    found: dict[GangId, Prediction] = {}
+    predictions: dict[GangId, Prediction] = {}
     positions: dict[str, int] = {}
     for waiting in order:
         position = positions[waiting.gang.queue] = positions.get(waiting.gang.queue, 0) + 1
-        found_in = sorted(starts.get(waiting.gang.id, []), key=itemgetter(0))
-        drawn = [start_s for start_s, _ in found_in]
+        starts_of_gang = sorted(starts.get(waiting.gang.id, []), key=itemgetter(0))
+        drawn = [start_s for start_s, _ in starts_of_gang]
         known = 2 * len(drawn) > effort.runs  # a start that few runs reach is no median
         estimate = waiting.estimate
-        found[waiting.gang.id] = Prediction(
+        predictions[waiting.gang.id] = Prediction(
             waiting.gang.id,
             position,
             drawn[len(drawn) // 2] if known else None,
             drawn[0] if known else None,
             drawn[-1] if known else None,
             estimate.source if estimate is not None else EstimateSource.ASSUMED,
-            found_in[len(drawn) // 2][1] if known else None,
+            starts_of_gang[len(drawn) // 2][1] if known else None,
         )
-    return found
+    return predictions
 
 
-def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, float]]:
+def ranges(predictions: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, float]]:
     """Yield the first and the last start of each gang that has a prediction."""
-    for gang, one in found.items():
-        if one.low_s is not None and one.high_s is not None:
-            yield gang, one.low_s, one.high_s
+    for gang, prediction in predictions.items():
+        if prediction.low_s is not None and prediction.high_s is not None:
+            yield gang, prediction.low_s, prediction.high_s
 
 
 def with_observed_ranges(
-    found: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
+    predictions: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
 ) -> dict[GangId, Prediction]:
     """Return predictions with ranges that real starts lie in, by past accuracy."""
     adjusted = {}
-    for gang, one in found.items():
-        low_s, high_s = one.low_s, one.high_s
+    for gang, prediction in predictions.items():
+        low_s, high_s = prediction.low_s, prediction.high_s
         if low_s is not None and high_s is not None:
             low_s, high_s = by.range_s(now_s, low_s, high_s)
-        adjusted[gang] = replace(one, low_s=low_s, high_s=high_s)
+        adjusted[gang] = replace(prediction, low_s=low_s, high_s=high_s)
     return adjusted
 
 
@@ -177,11 +177,11 @@ class _ForwardRun:
                 break
             at_s = min(ends)
             self._ended.clear()
-            for gang, (end_s, one) in list(self._running.items()):
+            for gang, (end_s, running) in list(self._running.items()):
                 if end_s <= at_s:
                     del self._running[gang]
-                    self._what_if.release(one)
-                    self._ended.append(one)
+                    self._what_if.release(running)
+                    self._ended.append(running)
         return self.starts
 
     def _plan(self, at_s: float) -> None:
@@ -201,7 +201,7 @@ class _ForwardRun:
         return replace(
             self._what_if.copied(),
             waiting=tuple(self._waiting.values()),
-            running=tuple(one for _, one in self._running.values()),
+            running=tuple(running for _, running in self._running.values()),
             terminating=(),
             starting=(),
             backfill_reservations=self._reservations,
@@ -212,7 +212,7 @@ class _ForwardRun:
         if waiting.gang.id not in self.starts:
             self.starts[waiting.gang.id] = at_s
             self._note_predecessor(waiting.gang.id, placed)
-        one = RunningGang(
+        running = RunningGang(
             gang=waiting.gang,
             places=places_of(waiting, placed),
             started_s=at_s,
@@ -223,41 +223,43 @@ class _ForwardRun:
             estimate=waiting.estimate,
             queued_since_s=waiting.queued_since_s,
         )
-        self._running[waiting.gang.id] = (self._end_s(one, at_s), self._what_if.hold(one))
+        self._running[waiting.gang.id] = (self._end_s(running, at_s), self._what_if.hold(running))
 
     def _note_predecessor(self, gang: GangId, placed: Placement) -> None:
         """Record the gang whose end lets this one start: if possible one on the same nodes."""
         nodes = {node for _, node in placed.nodes}
-        there = [one for one in self._ended if any(place.node in nodes for place in one.places)]
+        there = [
+            ended for ended in self._ended if any(place.node in nodes for place in ended.places)
+        ]
         if there or self._ended:
             self.after[gang] = (there or self._ended)[0].gang.id
 
     def _preempt(self, eviction: Eviction, at_s: float) -> None:
-        end_s, one = self._running.pop(eviction.gang)
+        end_s, running = self._running.pop(eviction.gang)
         if eviction.pods:
-            left = tuple(p for p in one.places if p.name not in eviction.pods)
-            gone = tuple(p for p in one.places if p.name in eviction.pods)
+            left = tuple(p for p in running.places if p.name not in eviction.pods)
+            gone = tuple(p for p in running.places if p.name in eviction.pods)
             self._running[eviction.gang] = (
                 end_s,
-                replace(one, places=left, charge=(), surplus_pods=()),
+                replace(running, places=left, charge=(), surplus_pods=()),
             )
-            self._what_if.release(replace(one, places=gone, charge=()))
+            self._what_if.release(replace(running, places=gone, charge=()))
             return
-        self._what_if.release(one)
-        again = as_pending(one)
+        self._what_if.release(running)
+        again = as_pending(running)
         self._waiting[eviction.gang] = replace(
-            again, queued_since_s=one.queued_since_s, priority=one.priority
+            again, queued_since_s=running.queued_since_s, priority=running.priority
         )
 
-    def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
+    def _end_s(self, running: RunningGang, at_s: float | None = None) -> float:
         """Draw when a gang ends; one that runs already ends later than now."""
-        estimate = one.estimate or Estimate(
+        estimate = running.estimate or Estimate(
             RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, EstimateSource.ASSUMED
         )
-        level = self._level(one.gang.id) if self.number else 0.5
+        level = self._level(running.gang.id) if self.number else 0.5
         if at_s is not None:
             return at_s + estimate.drawn_s(level)
-        return self.now_s + estimate.drawn_left_s(self.now_s - one.started_s, level)
+        return self.now_s + estimate.drawn_left_s(self.now_s - running.started_s, level)
 
     def _level(self, gang: GangId) -> float:
         """Return the part of all run times that one is drawn above: another in each run.

@@ -37,8 +37,8 @@ class RefusalCache:
     def applies_to_all(self, gangs: EquivalenceClassView) -> bool:
         """Return whether the refusal of the oldest holds for all of a class."""
         first = gangs.gangs[0]
-        mark_s, since_s, for_room, _ = self._by_class[first.equivalence_key]
-        if since_s > first.queued_since_s or (for_room and self._context.may_reserve(first)):
+        mark_s, since_s, for_capacity, _ = self._by_class[first.equivalence_key]
+        if since_s > first.queued_since_s or (for_capacity and self._context.may_reserve(first)):
             return False
         return mark_s == ALWAYS or self._context.last_boundary_before_s(gangs.shortest_s) >= mark_s
 
@@ -47,13 +47,13 @@ class RefusalCache:
         known = self._by_class.get(waiting.equivalence_key)
         if known is None:
             return None
-        mark_s, since_s, for_room, refusal = known
+        mark_s, since_s, for_capacity, refusal = known
         if since_s > waiting.queued_since_s:
             return None
         if mark_s != ALWAYS and self._context.last_boundary_s(waiting) < mark_s:
             return None
         if self._context.availability.has_reservation(waiting.gang.id):
             return None  # its own reservation is in the way of the others only
-        if for_room and self._context.may_reserve(waiting):
+        if for_capacity and self._context.may_reserve(waiting):
             return None  # it may get a reservation of its own
         return refusal

@@ -89,9 +89,9 @@ class AdmittedChanges:
                 # No object declares it, and it runs: it may be preempted for what it holds.
                 gang.declaration = Gang(gang_id, 1, queue=gang.account[0], user=gang.account[1])
                 gang.undeclare()
-        found = [*self._undeclared, *self._doubts]
+        gang_ids = [*self._undeclared, *self._doubts]
         self._undeclared.clear()
-        known = [gangs[gang_id] for gang_id in found if gang_id in gangs]
+        known = [gangs[gang_id] for gang_id in gang_ids if gang_id in gangs]
         return [gang for gang in known if self.take_over(gang)]
 
     def forget(self, gang: GangId) -> None:

@@ -12,7 +12,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.allocation.freed_generation import FreedGeneration
 from gangsched.core.engine.gangs.gang import GangState
-from gangsched.core.model.gangs import NOBODY
+from gangsched.core.model.gangs import UNKNOWN_USER
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
@@ -96,15 +96,15 @@ class Allocations:
         return self._capacity[1]
 
     def _sum(self) -> dict[QuotaKey, int]:
-        found: dict[QuotaKey, int] = {}
+        totals: dict[QuotaKey, int] = {}
         for resource in ("cpu", "memory", GPU):
             column = self.cluster.allocatable[:, self.cluster.resources.index(resource)]
             total = sum(column[self.cluster.live].tolist())
-            found[(resource, "")] = total * MILLI if resource == GPU else total
+            totals[(resource, "")] = total * MILLI if resource == GPU else total
         if self.ledger.gpu_weights.weights:
-            found[CREDITS] = round(self._worth())
-            found.pop((GPU, ""), None)
-        return found
+            totals[CREDITS] = round(self._worth())
+            totals.pop((GPU, ""), None)
+        return totals
 
     def _worth(self) -> float:
         worth = 0.0
@@ -181,7 +181,7 @@ class Allocations:
 
     def _account(self, gang: GangId) -> tuple[str, str]:
         state = self._gangs.get(gang)
-        return state.account if state is not None else (DEFAULT_QUEUE, NOBODY)
+        return state.account if state is not None else (DEFAULT_QUEUE, UNKNOWN_USER)
 
     def _model(self, node: NodeName) -> str:
         row = self.cluster.rows.get(node)

@@ -71,7 +71,10 @@ class Declarations:
 
     def topologies_in_order(self) -> tuple[Topology, ...]:
         """Return the topologies; one called "default" is the default, else the first by name."""
-        order = sorted(self.topologies.values(), key=lambda one: (one.name != "default", one.name))
+        order = sorted(
+            self.topologies.values(),
+            key=lambda topology: (topology.name != "default", topology.name),
+        )
         return tuple(order)
 
     def _queues_changed(self) -> Change:

@@ -10,7 +10,7 @@ from gangsched.core.engine.gangs.run import GangRun
 from gangsched.core.engine.limits import Limits
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.constraints import Constraints, LevelRequest
-from gangsched.core.model.gangs import NOBODY, Gang
+from gangsched.core.model.gangs import UNKNOWN_USER, Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.queues import DEFAULT_QUEUE
 
@@ -45,7 +45,7 @@ class GangState:
     """It grows with every change that a planner can see."""
     changes: dict[GangId, None] = field(default_factory=dict)
     """The gangs that changed, shared by all gangs; this one adds itself."""
-    account: tuple[str, str] = (DEFAULT_QUEUE, NOBODY)
+    account: tuple[str, str] = (DEFAULT_QUEUE, UNKNOWN_USER)
     """Queue and user that are charged."""
     members: Members = field(default_factory=Members)
     pod_defaults: PodDefaults = field(default_factory=PodDefaults)

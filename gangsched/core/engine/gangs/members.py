@@ -28,7 +28,7 @@ class Members(Mapping[PodName, MemberState]):
         self._running = 0
         """Members that are bound and have not ended."""
         self._ended = 0
-        """Members whose work is done."""
+        """Members that have done their work."""
         self._stages: dict[Stage, int] = _NO_STAGES.copy()
         """Members with an assignment, by stage."""
         self._late: LatePodPlaces | None = None

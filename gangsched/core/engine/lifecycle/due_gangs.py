@@ -60,7 +60,7 @@ class DueGangs:
             if retry.unready_tries >= self._settings.limits.ready_tries:
                 retry.failure_message = (
                     f"it did not become ready in {retry.unready_tries} tries; change its spec or "
-                    f"create it anew to have it tried again"
+                    f"create it again to retry"
                 )
             self._lifecycle.fail(gang, f"{lacking} did not become ready in time", now_s)
         elif _passed(run.end_by_s, now_s):

@@ -44,7 +44,7 @@ class Gathering:
         if why is not None:
             if gang.state is State.PENDING:
                 return Transition(State.GATHERING, Cause.INCOMPLETE)
-            if any(not (one.ended or one.terminating) for one in gang.members.values()):
+            if any(not (member.ended or member.terminating) for member in gang.members.values()):
                 self._refusals.refuse(gang, why, now_s)
             if given_up:
                 self._refusals.refuse_given_up(gang, now_s)

@@ -53,7 +53,7 @@ class Teardown:
             in_flight = member.stage is Stage.BINDING
             if member.stage is not None and not in_flight:
                 self._members.withdraw(gang, member, why.message)
-            # A pod created pinned to a node cannot be planned again: it has to be made anew.
+            # A pod that was created pinned to a node cannot be planned again: it must be replaced.
             if (
                 member.pod
                 and not member.ended

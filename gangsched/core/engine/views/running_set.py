@@ -76,17 +76,17 @@ class RunningSet:
         """Record that a place of a gang that starts has another name."""
         self._starting.pop(gang, None)
 
-    def estimated(self, made: RunningGang) -> RunningGang:
+    def estimated(self, view: RunningGang) -> RunningGang:
         """Return a running gang with its priority, charge and estimate."""
-        made, tree = self._in_charged_queue(made), self._allocations.ledger.usage.tree
-        queue = tree.queues.get(made.gang.queue)
+        view, tree = self._in_charged_queue(view), self._allocations.ledger.usage.tree
+        queue = tree.queues.get(view.gang.queue)
         # One that runs may be declared again with any class: it counts for no more than it may.
-        most = tree.priority_max(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
+        most = tree.priority_max(view.gang.queue, view.gang.id.split("/", 1)[0])[0]
         return replace(
-            made,
-            priority=min(priority_in(queue, made.gang, made.priority), most),
-            charge=self._charge_of(made),
-            estimate=self._history.estimate(made.gang, queue),
+            view,
+            priority=min(priority_in(queue, view.gang, view.priority), most),
+            charge=self._charge_of(view),
+            estimate=self._history.estimate(view.gang, queue),
         )
 
     def _follow(self) -> None:
@@ -118,18 +118,18 @@ class RunningSet:
         )
 
     def _store(
-        self, kept: dict[GangId, RunningGang], gang: GangId, made: RunningGang | None
+        self, kept: dict[GangId, RunningGang], gang: GangId, view: RunningGang | None
     ) -> None:
-        if made is not None and made.places:
-            kept[gang] = self.estimated(made)
+        if view is not None and view.places:
+            kept[gang] = self.estimated(view)
         else:
             kept.pop(gang, None)
 
-    def _in_charged_queue(self, made: RunningGang) -> RunningGang:
+    def _in_charged_queue(self, view: RunningGang) -> RunningGang:
         """Return a running gang in the queue that is charged for it."""
-        home = self._allocations.ledger.usage.tree.charged_queue(made.gang.queue)
+        home = self._allocations.ledger.usage.tree.charged_queue(view.gang.queue)
         return (
-            made if home == made.gang.queue else replace(made, gang=replace(made.gang, queue=home))
+            view if home == view.gang.queue else replace(view, gang=replace(view.gang, queue=home))
         )
 
     def _charge_of(self, running: RunningGang) -> Amounts:

@@ -225,14 +225,16 @@ class AvailabilityProfile:
         for moment in self._moments:
             if start_s < moment.at_s < end_s:
                 np.maximum(used, moment.used, out=used)
-        for one in self._windows_of_others(namespace, queue, start_s, end_s):
-            used[one.rows] = np.maximum(used[one.rows], self._cluster.allocatable[one.rows])
+        for window in self._windows_of_others(namespace, queue, start_s, end_s):
+            used[window.rows] = np.maximum(
+                used[window.rows], self._cluster.allocatable[window.rows]
+            )
         return self._cluster.with_used(used)
 
     def release_times_s(self) -> list[float]:
         """Return the moments at which capacity comes free."""
         stays = [*self._started, *self._reserved.values()]
-        ends = {stay.end_s for stay in stays} | {one.end_s for one in self.windows}
+        ends = {stay.end_s for stay in stays} | {window.end_s for window in self.windows}
         ends.update(self._running.ends_s)
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
@@ -257,18 +259,19 @@ class AvailabilityProfile:
     ) -> tuple[AdvanceReservation, ...]:
         """Return the advance reservations whose nodes a gang may not use if it runs until then."""
         return tuple(
-            one.reservation for one in self._windows_of_others(namespace, queue, self.now_s, end_s)
+            window.reservation
+            for window in self._windows_of_others(namespace, queue, self.now_s, end_s)
         )
 
     def _windows_of_others(
         self, namespace: str, queue: str, start_s: float, end_s: float
     ) -> tuple[ReservedWindow, ...]:
         return tuple(
-            one
-            for one in self.windows
-            if one.start_s < end_s
-            and start_s < one.end_s
-            and not one.reservation.admits(namespace, queue)
+            window
+            for window in self.windows
+            if window.start_s < end_s
+            and start_s < window.end_s
+            and not window.reservation.admits(namespace, queue)
         )
 
     def _used_at(self, at_s: float) -> Ints:
@@ -288,8 +291,8 @@ class AvailabilityProfile:
         most = self._cluster.used[rows]
         for moment in self._moments[: view.count]:
             most = np.maximum(most, moment.used[rows])
-        for one in view.windows:
-            inside = np.isin(rows, one.rows)
+        for window in view.windows:
+            inside = np.isin(rows, window.rows)
             most = np.where(
                 inside[:, None], np.maximum(most, self._cluster.allocatable[rows]), most
             )

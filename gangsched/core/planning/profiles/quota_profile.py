@@ -68,10 +68,10 @@ class QuotaProjection:
         """Advance to the end of the next gang; return whether there was one."""
         if self._next == len(self._ending):
             return False
-        end_s, one = self._ending[self._next]
+        end_s, gang = self._ending[self._next]
         self._next += 1
-        if one.gang.id not in self._ended:
-            self.usage.charge(one.gang.queue, one.charge, -1)
+        if gang.gang.id not in self._ended:
+            self.usage.charge(gang.gang.queue, gang.charge, -1)
             self.at_s = max(self.at_s, end_s)
         return True
 
@@ -95,45 +95,52 @@ class QuotaProfile:
 
     def is_available(self, claim: QuotaClaim, ahead: QuotaProjection) -> bool:
         """Return whether a claim from a moment on fits beside all other reservations."""
-        then = [one.claim for one in self if one.overlaps(ahead.at_s)]
-        for one in then:
-            ahead.usage.charge(one.queue, one.charge)
+        then = [reservation.claim for reservation in self if reservation.overlaps(ahead.at_s)]
+        for reservation in then:
+            ahead.usage.charge(reservation.queue, reservation.charge)
         enough = ahead.usage.fits(claim.queue, claim.charge)
-        for one in then:
-            ahead.usage.charge(one.queue, one.charge, -1)
+        for reservation in then:
+            ahead.usage.charge(reservation.queue, reservation.charge, -1)
         end_s = ahead.at_s + claim.runtime_s
-        later = (one for one in self if ahead.at_s < one.at_s < end_s)
-        return enough and all(one.fits_beside(claim.queue, claim.charge) for one in later)
+        later = (reservation for reservation in self if ahead.at_s < reservation.at_s < end_s)
+        return enough and all(
+            reservation.fits_beside(claim.queue, claim.charge) for reservation in later
+        )
 
     def reserve(self, claim: QuotaClaim, ahead: QuotaProjection) -> None:
         """Reserve quota from a moment on; the reservation owns the projected usage afterwards."""
-        for one in self:
-            if one.overlaps(ahead.at_s):
-                ahead.usage.charge(one.claim.queue, one.claim.charge)
+        for reservation in self:
+            if reservation.overlaps(ahead.at_s):
+                ahead.usage.charge(reservation.claim.queue, reservation.claim.charge)
         ahead.usage.charge(claim.queue, claim.charge)
-        made = QuotaReservation(claim, ahead.at_s, ahead.usage)
-        for one in self:
-            if made.overlaps(one.at_s):
-                one.usage.charge(claim.queue, claim.charge)
-        self._reservations[claim.gang] = made
+        reserved = QuotaReservation(claim, ahead.at_s, ahead.usage)
+        for reservation in self:
+            if reserved.overlaps(reservation.at_s):
+                reservation.usage.charge(claim.queue, claim.charge)
+        self._reservations[claim.gang] = reserved
 
     def release(self, gang: GangId) -> None:
         """Release the quota reservation of a gang, if it has one."""
         gone = self._reservations.pop(gang, None)
         if gone is None:
             return
-        for one in self:
-            if gone.overlaps(one.at_s):
-                one.usage.charge(gone.claim.queue, gone.claim.charge, -1)
+        for reservation in self:
+            if gone.overlaps(reservation.at_s):
+                reservation.usage.charge(gone.claim.queue, gone.claim.charge, -1)
 
     def started(self, queue: str, charge: Amounts, end_s: float, sign: int = 1) -> None:
         """Count a gang that starts now; with sign -1, undo that."""
-        for one in self:
-            if one.at_s < end_s:
-                one.usage.charge(queue, charge, sign)
+        for reservation in self:
+            if reservation.at_s < end_s:
+                reservation.usage.charge(queue, charge, sign)
 
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
         """Return a reservation that would lack quota if a gang started now and ended then."""
         return next(
-            (one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None
+            (
+                reservation
+                for reservation in self
+                if reservation.at_s < end_s and not reservation.fits_beside(queue, charge)
+            ),
+            None,
         )
