@@ -8,7 +8,7 @@ import numpy as np
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.pods import PodRequirements
+from gangsched.core.model.pods import GPU, PodRequirements
 from gangsched.core.renamed import RenamedAttribute, renamed
 
 
@@ -84,6 +84,12 @@ def first_fit(bins: Bins) -> Ints:
 def tightest(bins: Bins) -> Ints:
     """Fill the bins with least capacity first (best fit, node by node)."""
     return in_order(bins, np.argsort(bins.capacity, kind="stable"))
+
+
+def cpu_and_gpus(cluster: Cluster) -> tuple[list[int], Ints]:
+    """Return the columns of CPU and GPUs, and the amounts of the largest node in them."""
+    columns = [cluster.resources.index(name) for name in ("cpu", GPU)]
+    return columns, np.maximum(cluster.allocatable[:, columns].max(axis=0), 1)
 
 
 def in_order(bins: Bins, order: Ints) -> Ints:

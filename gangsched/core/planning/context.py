@@ -1,4 +1,4 @@
-"""What one planning cycle works on: the cluster, the queues' usage, and what is to come."""
+"""The state of one planning cycle: cluster, usage of queues, reservations and expected ends."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ _SEARCH_BUDGET = 500
 search in a large cluster, several in a small one. Other gangs are deferred to the next cycle."""
 
 _SEARCH_COST = 100
-"""What a search costs beside the running gangs that it considers, counted in running gangs."""
+"""The fixed cost of a search, counted in running gangs."""
 
 ALWAYS = float("-inf")
 """The boundary of a refusal that holds for gangs of any run time."""
@@ -107,7 +107,7 @@ class PlanningContext:
         reservation: BackfillReservation,
         projection: QuotaProjection | None,
     ) -> None:
-        """Reserve nodes for a gang, and quota on the usage that is projected for the moment."""
+        """Reserve nodes for a gang, and quota on the usage that is projected for its start."""
         self.waiting[waiting.gang.id] = waiting
         occupancy = self.occupancy(waiting, reservation.nodes, reservation.start_s)
         self.availability.reserve(reservation.gang, occupancy, reservation.nodes)
@@ -121,7 +121,7 @@ class PlanningContext:
         self._may_reserve.clear()
 
     def take_reservation(self, waiting: PendingGang) -> BackfillReservation | None:
-        """Release the reservation of a gang whose turn it is, and return it."""
+        """Release the reservation of the gang that is planned now, and return it."""
         if not self.availability.has_reservation(waiting.gang.id):
             return None
         own = next(
@@ -153,19 +153,21 @@ class PlanningContext:
         return known and not waiting.is_scale_up
 
     def last_boundary_s(self, waiting: PendingGang) -> float:
-        """Return when the last thing begins that a gang would outlive if it started now.
+        """Return the start of the last reservation that a gang would outlive if it started now.
 
         Two gangs that outlive the same reservations are planned on the same view of the cluster.
         """
         return self.last_boundary_before_s(self.runtime_s(waiting))
 
     def last_boundary_before_s(self, runtime_s: float) -> float:
-        """Return the mark of a gang that runs for so long."""
+        """Return `last_boundary_s` of a gang with this run time."""
         if self._boundaries_s is None:
-            marks = {one.start_s for one in self.reservations} | {
-                one.at_s for one in self.quota_profile
+            boundaries = {
+                *(reservation.start_s for reservation in self.reservations),
+                *(reservation.at_s for reservation in self.quota_profile),
+                *(window.start_s for window in self.availability.windows),
             }
-            self._boundaries_s = sorted(marks | {one.start_s for one in self.availability.windows})
+            self._boundaries_s = sorted(boundaries)
         count = bisect_left(self._boundaries_s, self.now_s + runtime_s)
         return self._boundaries_s[count - 1] if count else ALWAYS
 
@@ -293,7 +295,7 @@ class PlanningContext:
             waiting, self.preemptible_by_queue(), self._borrowing, usage, charge, self.now_s
         )
         if any(one.gang == waiting.gang.id for one in self.snapshot.backfill_reservations):
-            stay = {waiting.gang.id, *self.victims}  # the gang may run itself, and lack a member
+            stay = {waiting.gang.id, *self.victims}  # the gang may run already, and lack a member
             there = (one for one in self.running.values() if one.gang.id not in stay)
             known = {one.running.gang.id: one for one in overrun(waiting, there, usage, self.now_s)}
             known |= {one.running.gang.id: one for one in found}

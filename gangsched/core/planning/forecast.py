@@ -1,9 +1,9 @@
-"""When waiting gangs will start: the planner itself, run forward over expected run times.
+"""Predicts when pending gangs start: the planner runs forward over expected run times.
 
-Each run draws a run time for every gang from what is known of it (see `quota/runtime_history.py`);
-the first takes the median of each. Counting decides the places: proofs are for the present.
-What no run knows, such as gangs that are created later, is learnt from how earlier forecasts came
-true (`quota/start_accuracy.py`).
+Each run draws a run time for every gang from its estimate (see `quota/runtime_history.py`); the
+first run takes the medians. Placements are counted and not proved. No run knows gangs that are
+created later; their effect is learned from how earlier forecasts came true
+(`quota/start_accuracy.py`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from gangsched.core.what_if import WhatIf, places_of
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to compute: runs with drawn run times, planning cycles in each, gangs looked at."""
+    """How much to compute: runs with drawn run times, planning cycles in each, and gangs."""
 
     runs: int = 7
     cycles: int = 100
@@ -43,8 +43,8 @@ class Effort:
 class Prediction:
     """When a gang is expected to start: median and range over the runs; None: not within reach.
 
-    `position` counts from 1 in its queue. `source` says what its own run time is known from.
-    `after` is the gang that has to end first: this one starts when that ends.
+    `position` counts from 1 in its queue. `source` is the source of its own run time. `after` is
+    the gang that has to end before this gang starts.
     """
 
     gang: GangId
@@ -57,7 +57,7 @@ class Prediction:
 
 
 def in_queue_order(snapshot: Snapshot, policies: Policies, now_s: float) -> list[PendingGang]:
-    """Return the waiting gangs in the order in which it is their turn."""
+    """Return the pending gangs in the order in which they are planned."""
     usage = snapshot.usage.copy()
     turns = QueueOrderIterator(
         snapshot.waiting, snapshot.equivalence_classes, usage, policies, now_s, charge_of
@@ -71,9 +71,9 @@ def forecast(
     now_s: float,
     effort: Effort | None = None,
 ) -> dict[GangId, Prediction]:
-    """Predict the start of every waiting gang, as far as the effort allows.
+    """Predict the start of every pending gang, as far as the effort allows.
 
-    The snapshot has to hold all waiting gangs, and is left as it was.
+    The snapshot has to hold all pending gangs, and stays unchanged.
 
     Raises:
         StoppedError: the watcher of the snapshot's progress ended it.
@@ -117,7 +117,7 @@ def ranges(predictions: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, f
 def with_observed_ranges(
     predictions: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
 ) -> dict[GangId, Prediction]:
-    """Return predictions with ranges that real starts lie in, by past accuracy."""
+    """Return the predictions with ranges that are stretched by past accuracy."""
     adjusted = {}
     for gang, prediction in predictions.items():
         low_s, high_s = prediction.low_s, prediction.high_s
@@ -129,7 +129,7 @@ def with_observed_ranges(
 
 @dataclass(slots=True)
 class _ForwardRun:
-    """One run forward, on copies."""
+    """One run forward, on copies of the snapshot."""
 
     snapshot: Snapshot
     policies: Policies
@@ -147,21 +147,21 @@ class _ForwardRun:
     def __post_init__(self) -> None:
         self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
-        self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
-        self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
-        for (
-            one
-        ) in self.snapshot.starting:  # it runs from now on, as a part of its gang if that does
+        self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.waiting}
+        self._running = {
+            running.gang.id: (self._end_s(running), running) for running in self.snapshot.running
+        }
+        for running in self.snapshot.starting:  # as a part of its gang, if that runs already
             end_s, known = self._running.get(
-                one.gang.id, (self._end_s(one), replace(one, places=()))
+                running.gang.id, (self._end_s(running), replace(running, places=()))
             )
-            places = (*known.places, *one.places)
-            self._running[one.gang.id] = end_s, replace(known, places=places, charge=())
-        for one in self.snapshot.terminating:
-            self._what_if.release(one)
+            places = (*known.places, *running.places)
+            self._running[running.gang.id] = end_s, replace(known, places=places, charge=())
+        for running in self.snapshot.terminating:
+            self._what_if.release(running)
 
     def run(self, cycles: int) -> dict[GangId, float]:
-        """Plan, let time pass to the next end, and so on; return when each gang started."""
+        """Plan and advance to the next end in turn; return when each gang started."""
         at_s = self.now_s
         for _ in range(cycles):
             if not self._waiting:
@@ -189,7 +189,7 @@ class _ForwardRun:
             try:
                 plan = make_plan(self._snapshot(), self.policies, at_s)
                 break
-            except PolicyError as error:  # it will be set aside: its start is unknown
+            except PolicyError as error:  # its plan would fail: its start is unknown
                 del self._waiting[error.gang]
         self._reservations = plan.reserved
         for planned in plan.placements:
@@ -226,7 +226,7 @@ class _ForwardRun:
         self._running[waiting.gang.id] = (self._end_s(running, at_s), self._what_if.hold(running))
 
     def _note_predecessor(self, gang: GangId, placed: Placement) -> None:
-        """Record the gang whose end lets this one start: if possible one on the same nodes."""
+        """Record the gang that has to end before this one starts, if possible on the same nodes."""
         nodes = {node for _, node in placed.nodes}
         there = [
             ended for ended in self._ended if any(place.node in nodes for place in ended.places)
@@ -252,7 +252,7 @@ class _ForwardRun:
         )
 
     def _end_s(self, running: RunningGang, at_s: float | None = None) -> float:
-        """Draw when a gang ends; one that runs already ends later than now."""
+        """Draw when a gang ends; a gang that runs already ends later than now."""
         estimate = running.estimate or Estimate(
             RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, EstimateSource.ASSUMED
         )
@@ -262,10 +262,10 @@ class _ForwardRun:
         return self.now_s + estimate.drawn_left_s(self.now_s - running.started_s, level)
 
     def _level(self, gang: GangId) -> float:
-        """Return the part of all run times that one is drawn above: another in each run.
+        """Return the quantile of the run time to draw for a gang, a different one in each run.
 
-        The runs share all levels out among them, for each gang in an order of its own (Latin
-        hypercube): few are enough.
+        The runs divide all quantiles among themselves, in a different order for each gang (Latin
+        hypercube), so that few runs are enough.
         """
         order = [crc32(f"{number} {gang}".encode()) for number in range(1, self.runs)]
         rank = sum(other < order[self.number - 1] for other in order)

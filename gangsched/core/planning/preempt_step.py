@@ -1,4 +1,4 @@
-"""Stopping others for a gang that does not fit, within the rules of the queues."""
+"""Preempts running gangs for a gang that does not fit, within the rules of the queues."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ from gangsched.core.snapshot import RunningGang, Trial
 
 
 def find_preemption(context: PlanningContext, waiting: PendingGang) -> Placement | Refusal | None:
-    """Find gangs to preempt; a refusal says that gangs which terminate already are enough."""
+    """Find gangs to preempt; a refusal says that gangs that already terminate are enough."""
     preemptor = context.policies.preemptor
     if preemptor is None or waiting.is_scale_up:
         return None
@@ -78,9 +78,9 @@ def _unprotected_first(
 
 
 def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement | None:
-    """Ask the preemptor; an answer that would delay a backfill reservation is dropped."""
+    """Call the preemptor; drop a placement that would delay a backfill reservation."""
     preemptor = context.policies.preemptor
-    assert preemptor is not None, "asked by stop_others"  # noqa: S101
+    assert preemptor is not None, "find_preemption has checked it"  # noqa: S101
     placed = preemptor.choose(request)
     if placed is None:
         return None
@@ -92,10 +92,9 @@ def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement |
 
 @contextmanager
 def without_victims(context: PlanningContext, placed: Placement, trial: Trial) -> Iterator[None]:
-    """Look at the cluster as it will be once the victims of a placement have ended.
+    """Show the cluster without the victims of a placement; leaving the block restores them.
 
-    Afterwards they use their nodes and quota again: what they free belongs to the gang they are
-    preempted for, and no gang may use the rest before they have ended.
+    No other gang may use what the victims free before they have ended.
     """
     gone: list[RunningGang] = []
     for eviction in placed.evicts:

@@ -1,7 +1,7 @@
 """Quota at the start of each backfill reservation: what `node_profile` is for nodes.
 
-Each reservation knows what its tree will use when it begins: without the gangs that end before,
-with those of other reservations. A gang that would still run then must leave enough for all.
+Each reservation has the usage of its tree at its start: without the gangs that end before, and
+with those of other reservations. A gang that would still run then must leave enough quota for all.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -15,7 +15,7 @@ from gangsched.core.snapshot import RunningGang
 
 @dataclass(frozen=True, slots=True)
 class QuotaClaim:
-    """What a gang would take of its queue's quota, and for how long."""
+    """The quota that a gang would use of its queue, and for how long."""
 
     gang: GangId
     queue: str
@@ -25,7 +25,7 @@ class QuotaClaim:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReservation:
-    """Quota reserved from a moment on; `usage` is the usage then, its own charge included."""
+    """Quota that is reserved from `at_s` on; `usage` is the usage then, its own charge included."""
 
     claim: QuotaClaim
     at_s: float
@@ -33,11 +33,11 @@ class QuotaReservation:
 
     @property
     def gang(self) -> GangId:
-        """Return the gang that it is for."""
+        """Return the gang of the reservation."""
         return self.claim.gang
 
     def overlaps(self, at_s: float) -> bool:
-        """Return whether its gang would run at a moment."""
+        """Return whether its gang would run at that moment."""
         return self.at_s <= at_s < self.at_s + self.claim.runtime_s
 
     def fits_beside(self, queue: str, charge: Amounts) -> bool:
@@ -46,9 +46,9 @@ class QuotaReservation:
 
 
 class QuotaProjection:
-    """The usage of one tree as time passes: `ending` are its gangs, the first to end first.
+    """The usage of one tree as time passes; `ending` are its gangs in the order of their ends.
 
-    Gangs in `gone` are preempted already and not counted.
+    Gangs in `gone` are preempted already, so that their ends do not count.
     """
 
     def __init__(
@@ -121,12 +121,12 @@ class QuotaProfile:
 
     def release(self, gang: GangId) -> None:
         """Release the quota reservation of a gang, if it has one."""
-        gone = self._reservations.pop(gang, None)
-        if gone is None:
+        released = self._reservations.pop(gang, None)
+        if released is None:
             return
         for reservation in self:
-            if gone.overlaps(reservation.at_s):
-                reservation.usage.charge(gone.claim.queue, gone.claim.charge, -1)
+            if released.overlaps(reservation.at_s):
+                reservation.usage.charge(released.claim.queue, released.claim.charge, -1)
 
     def started(self, queue: str, charge: Amounts, end_s: float, sign: int = 1) -> None:
         """Count a gang that starts now; with sign -1, undo that."""
@@ -135,7 +135,7 @@ class QuotaProfile:
                 reservation.usage.charge(queue, charge, sign)
 
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
-        """Return a reservation that would lack quota if a gang started now and ended then."""
+        """Return a reservation that would lack quota if a gang ran from now until `end_s`."""
         return next(
             (
                 reservation
