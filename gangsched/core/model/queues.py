@@ -234,7 +234,7 @@ class GpuTypes:
 
 
 def gpu_types_of(queues: Iterable[Queue], rates: GpuWeights) -> GpuTypes:
-    """Return the GPU kinds that any queue has a quota for; longer names are looked at first."""
+    """Return the GPU kinds that any queue has a quota for; longer names are compared first."""
     names = {quota.gpu_type for queue in queues for quota in queue.quotas} - {""}
     return GpuTypes(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
 

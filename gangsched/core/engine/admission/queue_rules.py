@@ -1,4 +1,4 @@
-"""What the queues of pending gangs say about them."""
+"""The rules of queues for pending gangs."""
 
 from collections.abc import Iterable
 
@@ -56,7 +56,7 @@ class QueueRulesReader:
         )
 
     def _unborn(self) -> dict[str, dict[str, int]]:
-        """Return what is reserved for pods that do not exist, in namespaces that have quotas."""
+        """Return the requests of reserved pods that do not exist, in namespaces with quotas."""
         requests: dict[str, dict[str, int]] = {}
         namespaces = self._declarations.namespaces
         for gang in self._running.starting() if namespaces else ():

@@ -30,7 +30,7 @@ class Gathering:
         self._refusals = refusals
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
-        """Look whether a gang is complete, or runs already; `after` brought it into its state."""
+        """Check whether a gang is complete, or runs already; `after` is its last transition."""
         settled = gang.members.bound_count() + gang.members.ended_count()
         torn_down = after is not None and after.cause is Cause.TORN_DOWN
         given_up = gang.retry.failure_message if torn_down else ""

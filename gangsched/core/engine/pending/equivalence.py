@@ -21,7 +21,7 @@ def _age(waiting: PendingGang) -> _Age:
 
 @dataclass(slots=True)
 class EquivalenceClass:
-    """Pending gangs of one request and priority; `refusal` is the last that all of them got.
+    """Pending gangs of one request and priority; `refusal` is the last one of the whole class.
 
     `plan_count` is the number of the plan that refused them.
     """

@@ -52,7 +52,7 @@ class PendingQueue:
     # -- gangs to plan ------------------------------------------------------------------------
 
     def add(self, gang: GangId) -> None:
-        """Have a gang planned: something about it changed."""
+        """Add a gang to the next plan, because something about it changed."""
         self._drop(gang)
         self._unclassified[gang] = None
 

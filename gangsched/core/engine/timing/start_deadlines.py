@@ -12,7 +12,7 @@ from gangsched.core.model.ids import NodeName
 from gangsched.core.model.refusal import Reason, Refusal
 
 _DOUBLINGS = 32
-"""Of waits, before they are no longer counted: a float does not hold a thousand."""
+"""The most doublings of a wait: a float would overflow after a thousand."""
 
 
 class StartDeadlines:
@@ -58,7 +58,7 @@ class StartDeadlines:
             self._timers.watch(gang.id)
 
     def allow_start(self, gang: GangState, now_s: float) -> None:
-        """Give members the time that they may take to come to the barrier."""
+        """Set the deadline by which members must reach the barrier."""
         time_s, reservation = self.time_to_barrier_s(gang), gang.reservation
         if gang.run.below_minimum_since_s is None:
             reservation.start_by_s, reservation.capacity_by_s = now_s + time_s, None
@@ -66,7 +66,7 @@ class StartDeadlines:
             self._allow_refill(gang, time_s, now_s)
 
     def allow_capacity(self, gang: GangState, now_s: float) -> None:
-        """Give the nodes of a gang the time that they may take to have what it is charged."""
+        """Set the deadline by which the capacity of a gang must be free."""
         time_s, reservation = self._settings.limits.repartition_s, gang.reservation
         if gang.run.below_minimum_since_s is None:
             reservation.start_by_s, reservation.capacity_by_s = None, now_s + time_s
@@ -74,19 +74,19 @@ class StartDeadlines:
             self._allow_refill(gang, time_s, now_s)
 
     def _allow_refill(self, gang: GangState, time_s: float, now_s: float) -> None:
-        """Keep nodes for pods of a gang below its minimum; it has no more time than it had."""
+        """Set the deadline for new pods of a gang below its minimum; its own deadline stays."""
         if gang.members.waits_for_pods():
             gang.reservation.refill_by_s = now_s + min(time_s, ASSIGNMENT_WITHOUT_PODS_S.most)
 
     def allow_below_minimum(self, gang: GangState, now_s: float) -> float:
-        """Give a gang its timeout to be whole again, in place of other deadlines; return it."""
+        """Set and return the deadline to be complete again, in place of other deadlines."""
         timeout_s, reservation = self.timeout_s(gang), gang.reservation
         gang.run.below_minimum_since_s, gang.run.whole_by_s = now_s, now_s + timeout_s
         reservation.start_by_s = reservation.capacity_by_s = None
         return timeout_s
 
     def allow_late_pods(self, gang: GangState, now_s: float) -> None:
-        """Give a whole gang that runs the time for its late pods, in place of other deadlines."""
+        """Set the deadline for the late pods of a complete gang, in place of other deadlines."""
         reservation = gang.reservation
         reservation.start_by_s, reservation.capacity_by_s = self.late_pods_by_s(gang, now_s), None
         gang.run.whole_by_s = None
@@ -94,17 +94,17 @@ class StartDeadlines:
     # -- back-off -----------------------------------------------------------------------------
 
     def back_off(self, gang: GangState, until_s: float) -> None:
-        """Leave a gang out of plans until a moment."""
+        """Exclude a gang from plans until a moment."""
         gang.retry.backoff_until_s = until_s
         self._timers.watch(gang.id)
         self._pending.remove(gang.id)
 
     def back_off_shortly(self, gang: GangState, now_s: float) -> None:
-        """Leave a gang that lost one of its members, and goes on, out of the next plans."""
+        """Exclude a running gang that lost a member from plans for a short time."""
         self.back_off(gang, now_s + self._settings.limits.backoff_s)
 
     def back_off_after_failure(self, gang: GangState, now_s: float) -> float:
-        """Leave a gang that failed out of plans for a while; return for how long."""
+        """Exclude a gang that failed from plans; return for how long."""
         wait_s = self.backoff_s(gang)
         self.back_off(gang, now_s + wait_s)
         return wait_s

@@ -1,4 +1,4 @@
-"""Pending gangs as planners see them, with what their queues add."""
+"""Pending gangs as planners see them, with data of their queues."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ class PendingViews:
         """Each requirement once, so that equal ones are one object."""
 
     def view(self, gang: GangState) -> PendingGang:
-        """Return a pending gang with what its queue adds."""
+        """Return a pending gang with the data of its queue."""
         known = self._known.get(gang.id)
         stamp = (gang.version, self._declarations.version)
         if known is not None and known[0] == stamp:
@@ -56,7 +56,7 @@ class PendingViews:
         return pending_view(gang, lambda view: self._complete(gang, view))
 
     def _complete(self, gang: GangState, view: PendingGang) -> PendingGang:
-        """Add charge, pod classes, shape, and what the queue and the run times say."""
+        """Add charge, pod classes, fingerprint, priority and estimate of the run time."""
         ledger = self._allocations.ledger
         queue = ledger.usage.tree.queues.get(view.gang.queue)
         counts: dict[PodRequirements, int] = {}
@@ -95,7 +95,7 @@ class PendingViews:
             held = ledger.usage_of_gang(gang.id)
             view = replace(
                 view,
-                # What is more than it ever had is admitted like any other.
+                # More than it ever had is admitted like the request of any gang.
                 is_refill=all(
                     held.get(key, 0) + more <= gang.run.admitted.get(key, 0) for key, more in charge
                 ),

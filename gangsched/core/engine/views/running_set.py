@@ -31,16 +31,16 @@ class RunningSet:
         self._allocations = allocations
         self._history = history
         self._running: dict[GangId, RunningGang] = {}
-        """Gangs that are placed, as of the last change that was followed."""
+        """Placed gangs, as of the last update."""
         self._starting: dict[GangId, RunningGang] = {}
-        """Parts of gangs that take nodes and do not count as running yet, likewise."""
+        """Parts of gangs that use nodes and do not count as running yet, as of the last update."""
         self._evicted: dict[GangId, None] = {}
-        """Gangs of which a pod was evicted; some of them may have left since."""
+        """Gangs with an evicted pod; some of these pods may be gone since."""
         self._version = declarations.version
-        """Of the declarations by which the views were made."""
+        """The version of the declarations that the views are made with."""
 
     def running(self) -> tuple[RunningGang, ...]:
-        """Return every gang that runs whole, with an estimate of how long."""
+        """Return every placed gang, with an estimate of its run time."""
         self._follow()
         return tuple(self._running.values())
 
@@ -50,7 +50,7 @@ class RunningSet:
         return tuple(self._starting.values())
 
     def terminating(self) -> tuple[RunningGang, ...]:
-        """Return what was evicted and still takes nodes."""
+        """Return the parts of gangs that are evicted and still use nodes."""
         gangs = self._table.gangs
         parts = (evicted_view(gangs[gang]) for gang in self._evicted if gang in gangs)
         return tuple(
@@ -73,7 +73,7 @@ class RunningSet:
         self._evicted.pop(gang, None)
 
     def renamed(self, gang: GangId) -> None:
-        """Record that a place of a gang that starts has another name."""
+        """Record that a member of a starting gang has another name."""
         self._starting.pop(gang, None)
 
     def estimated(self, view: RunningGang) -> RunningGang:
@@ -90,7 +90,7 @@ class RunningSet:
         )
 
     def _follow(self) -> None:
-        """Look again at the gangs that changed."""
+        """Update the views of gangs that changed."""
         changes = self._table.take_changes()
         revalued = self._version != self._declarations.version  # what they are worth has changed
         if revalued:
