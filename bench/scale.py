@@ -109,7 +109,7 @@ def group(name: str, pods: int, **spec: Any) -> dict[str, Any]:
     }
 
 
-async def heard(client: KubeClient, name: str) -> float:
+async def observed_after_s(client: KubeClient, name: str) -> float:
     """Create a pod that fits no node; return the seconds until its group has a refusal."""
     started_s = time.monotonic()
     await client.create(_GROUPS, group(name, 1))
@@ -120,7 +120,7 @@ async def heard(client: KubeClient, name: str) -> float:
         if b'"phase":' in await client.get(f"{_GROUPS}/{name}"):
             return time.monotonic() - started_s
         await asyncio.sleep(0.005)
-    raise SystemExit(f"PodGroup {name} was not heard of within {TIMEOUT_S:g} s")
+    raise SystemExit(f"PodGroup {name} was not observed within {TIMEOUT_S:g} s")
 
 
 async def stream(client: KubeClient) -> float:
@@ -198,7 +198,7 @@ async def measure(plane: Plane) -> dict[str, float]:
         await asyncio.sleep(IDLE_S)
         figures["idle_cpu_share"] = (cpu_s(leader) - before_s) / IDLE_S
         print(f"  idle {figures['idle_cpu_share']:.3f} of a core", flush=True)
-        lags = [await heard(client, f"heard-{i}") for i in range(50)]
+        lags = [await observed_after_s(client, f"heard-{i}") for i in range(50)]
         figures["heard_p50_s"] = statistics.median(lags)
         figures["heard_max_s"] = max(lags)
         times = [await gang(client, f"small-{i}", 8) for i in range(20)]

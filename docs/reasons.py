@@ -27,7 +27,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "The gang needs more than the cluster has when it is empty.",
         "Request fewer pods or smaller pods, or add nodes.",
     ),
-    Reason.NO_ROOM: (
+    Reason.NOT_ENOUGH_FREE: (
         "The free capacity of a resource is too small now.",
         "Wait, or apply a remedy; `gangsched explain` says when the gang starts.",
     ),

@@ -7,9 +7,8 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import Bins, in_order, tightest
+from gangsched.core.placement.choosers import Bins, cpu_and_gpus, in_order, tightest
 from gangsched.core.placement.fill import fill
 from gangsched.core.snapshot import Snapshot
 
@@ -30,8 +29,6 @@ class BestFit:
 def _choose(bins: Bins) -> Ints:
     if bins.rows is None:  # domains: the tightest first
         return tightest(bins)
-    cluster = bins.cluster
-    columns = [cluster.resources.index("cpu"), cluster.resources.index(GPU)]
-    largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1)
-    left = (cluster.free()[bins.rows][:, columns] / largest).sum(axis=1)
+    columns, largest = cpu_and_gpus(bins.cluster)
+    left = (bins.cluster.free()[bins.rows][:, columns] / largest).sum(axis=1)
     return in_order(bins, np.argsort(left, kind="stable"))

@@ -10,9 +10,8 @@ import numpy as np
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import Bins, in_order, tightest
+from gangsched.core.placement.choosers import Bins, cpu_and_gpus, in_order, tightest
 from gangsched.core.placement.fill import fill
 from gangsched.core.snapshot import Snapshot
 
@@ -30,11 +29,10 @@ def _choose(bins: Bins) -> Ints:
     if bins.rows is None:  # domains: the tightest first
         return tightest(bins)
     cluster = bins.cluster
-    columns = [cluster.resources.index("cpu"), cluster.resources.index(GPU)]
-    largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1).astype(np.float64)
+    columns, largest = cpu_and_gpus(cluster)
     product = (
         cluster.free()[bins.rows][:, columns]
         * cluster.request_vector(bins.needs)[columns]
-        / largest**2
+        / largest.astype(np.float64) ** 2
     ).sum(axis=1)
     return in_order(bins, np.argsort(product, kind="stable"))

@@ -8,9 +8,9 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.placement import Placement
-from gangsched.core.model.pods import GPU, PodRequirements
+from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.refusal import Refusal
-from gangsched.core.placement.choosers import Bins, fewest_bins
+from gangsched.core.placement.choosers import Bins, cpu_and_gpus, fewest_bins
 from gangsched.core.placement.fill import fill
 from gangsched.core.placement.fragmentation import Floats, TypicalPod, growth, workload
 from gangsched.core.snapshot import Snapshot
@@ -45,8 +45,8 @@ class Fgd:
     def _descend(self, bins: Bins, snapshot: Snapshot, typical: tuple[TypicalPod, ...]) -> Ints:
         rows = bins.rows
         assert rows is not None, "bins are nodes"  # noqa: S101
-        counts = np.zeros_like(bins.room)
-        price = np.where(bins.room > 0, self._prices(bins, rows, typical), np.inf)
+        counts = np.zeros_like(bins.capacity)
+        price = np.where(bins.capacity > 0, self._prices(bins, rows, typical), np.inf)
         if bins.wanted == 1:
             counts[int(np.argmin(price))] = 1  # ties go to the node that became known first
             return counts
@@ -55,7 +55,7 @@ class Fgd:
                 at = int(np.argmin(price))
                 counts[at] += 1
                 trial.add_pods(int(rows[at]), bins.needs)
-                full = counts[at] == bins.room[at]
+                full = counts[at] == bins.capacity[at]
                 price[at] = np.inf if full else self._prices(bins, rows[at : at + 1], typical)[0]
         return counts
 
@@ -67,8 +67,7 @@ class Fgd:
         else:
             price = growth(cluster, rows, bins.needs, typical)[0]
         if self.leftover_milli:
-            columns = [cluster.resources.index(name) for name in ("cpu", GPU)]
-            largest = np.maximum(cluster.allocatable[:, columns].max(axis=0), 1)
+            columns, largest = cpu_and_gpus(cluster)
             free = cluster.allocatable[rows][:, columns] - cluster.used[rows][:, columns]
             price = price + self.leftover_milli * (free / largest).mean(axis=1)
         return np.round(price / self.grain_milli)

@@ -25,12 +25,12 @@ class RandomFit:
         rng = np.random.default_rng((self.seed, crc32(waiting.gang.id.encode())))
 
         def choose(bins: Bins) -> Ints:
-            counts = np.zeros_like(bins.room)
-            open_bins = list(np.flatnonzero(bins.room))
+            counts = np.zeros_like(bins.capacity)
+            open_bins = list(np.flatnonzero(bins.capacity))
             for _ in range(bins.wanted):
                 at = int(rng.integers(len(open_bins)))
                 counts[open_bins[at]] += 1
-                if counts[open_bins[at]] == bins.room[open_bins[at]]:
+                if counts[open_bins[at]] == bins.capacity[open_bins[at]]:
                     open_bins[at] = open_bins[-1]
                     open_bins.pop()
             return counts

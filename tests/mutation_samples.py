@@ -69,7 +69,7 @@ SAMPLES = (
     Sample(
         "restart: promises are not kept",
         f"{CORE}/engine/observed/carried_over.py",
-        "promised_s=promise.start_s if promise is not None else None,",
+        "promised_s=reservation.start_s if reservation is not None else None,",
         "promised_s=None,",
         "tests/property/test_restarted_engine.py",
     ),
@@ -125,8 +125,8 @@ SAMPLES = (
     Sample(
         "quota tree: a queue borrows beyond its limit",
         f"{CORE}/quota/usage.py",
-        "if most < room:",
-        "if most > room:",
+        "if most < borrowable:",
+        "if most > borrowable:",
         QUEUES,
     ),
     Sample(
@@ -146,8 +146,8 @@ SAMPLES = (
     Sample(
         "holds: quota that is kept later is taken by who runs beyond that",
         f"{CORE}/planning/profiles/quota_profile.py",
-        "(one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None",
-        "(one for one in self if one.at_s > end_s and not one.fits_beside(queue, charge)), None",
+        "if reservation.at_s < end_s and not reservation.fits_beside(queue, charge)",
+        "if reservation.at_s > end_s and not reservation.fits_beside(queue, charge)",
         QUEUES,
     ),
     Sample(
@@ -188,8 +188,8 @@ SAMPLES = (
     Sample(
         "descent: members that are there already do not count for spread",
         f"{CORE}/placement/tree_fill.py",
-        "room = np.clip(self.scope.spread[host] - self.members, 0, room)",
-        "room = np.clip(self.scope.spread[host], 0, room)",
+        "capacity = np.clip(self.scope.spread[host] - self.members, 0, capacity)",
+        "capacity = np.clip(self.scope.spread[host], 0, capacity)",
         "tests/core/engine/test_capacity_wait.py",
     ),
     Sample(

@@ -25,12 +25,14 @@ with collective.CommunicatorContext(
     generator = np.random.default_rng(rank)
     features = generator.normal(size=(2000, 8))
     matrix = xgboost.DMatrix(features, label=features.sum(axis=1) > 0)
-    told: dict[str, dict[str, list[float]]] = {}
+    results: dict[str, dict[str, list[float]]] = {}
     options = {"objective": "binary:logistic", "max_depth": 3, "nthread": 1}
-    xgboost.train(options, matrix, num_boost_round=10, evals=[(matrix, "train")], evals_result=told)
+    xgboost.train(
+        options, matrix, num_boost_round=10, evals=[(matrix, "train")], evals_result=results
+    )
     print(
         f"rank {collective.get_rank()} of {collective.get_world_size()}: "
-        f"loss {told['train']['logloss'][-1]:.4f}",
+        f"loss {results['train']['logloss'][-1]:.4f}",
         flush=True,
     )
 if rank == 0:

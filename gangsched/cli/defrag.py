@@ -22,7 +22,7 @@ from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 
 _LABELS_MAX = 3
-_LACKS_CAPACITY = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
+_LACKS_CAPACITY = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
 _LACKS_QUOTA = frozenset({Reason.OVER_QUOTA, Reason.BEYOND_QUOTA, Reason.MAY_NOT_BORROW})
 
 
@@ -66,7 +66,7 @@ async def plan_moves(
                 f"--gang: {request.gang!r} is not pending; these gangs are: {pending}"
             )
         without_moves = _check_free_capacity(engine, policies, request)
-        return without_moves or defragmenter.make_room(engine.view.pending(state.id))
+        return without_moves or defragmenter.find_moves(engine.view.pending(state.id))
     return defragmenter.free_domain(request.topology, _level(engine, request))
 
 

@@ -73,12 +73,12 @@ UNDISTURBED_S: Final = UpperBound(
     "seconds for which minRuntimeSeconds of a gang protects it from preemption",
     "lent quota has to be returned; minRuntimeSeconds of a Queue may be longer",
 )
-ROOM_WITHOUT_PODS_S: Final = UpperBound(
+ASSIGNMENT_WITHOUT_PODS_S: Final = UpperBound(
     600,
     "seconds for which an assignment waits for pods that do not exist yet",
     "no other gang can use the capacity, and no ResourceQuota of the namespace counts it",
 )
-LATE_ROOM_S: Final = UpperBound(
+LATE_PODS_S: Final = UpperBound(
     3_600,
     "seconds for which a running gang keeps assignments for pods that are created later",
     "no other gang can use the capacity; the queue of the gang is charged for it",

@@ -56,7 +56,7 @@ class QueueOrder(Protocol):
         ...
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
-        """Return whether a gang may be looked at together with one before it in the order.
+        """Return whether a gang may be planned together with a gang before it in the order.
 
         Among peers the set that uses most GPU-hours starts, in any order of arrival.
         """

@@ -116,8 +116,8 @@ class IndependentObserver:
         if before is None or before.metadata.deletionTimestamp or not before.holds:
             return
         gang = before.gang
-        ours = before.metadata.namespace == self.namespace and gang in self.sizes
-        if not ours or gang in self._excused or not self.placed(gang):
+        expected = before.metadata.namespace == self.namespace and gang in self.sizes
+        if not expected or gang in self._excused or not self.placed(gang):
             return
         if self.bound(gang) == self.sizes[gang]:
             self._violated(f"pod {before.metadata.name} of {gang}, which ran whole, was deleted")

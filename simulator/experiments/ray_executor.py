@@ -36,8 +36,8 @@ def on_ray(listed: Sequence[Task], address: str) -> Iterator[Task]:
         import ray  # noqa: PLC0415 -- an extra
     except ImportError as error:
         raise ConfigError("--ray: Ray is missing: pip install 'gangsched[ray]'") from error
-    mine = not ray.is_initialized()
-    if mine:
+    starts_ray = not ray.is_initialized()
+    if starts_ray:
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
@@ -61,5 +61,5 @@ def on_ray(listed: Sequence[Task], address: str) -> Iterator[Task]:
                 (task.folder / name).write_bytes(files[name])
             yield task
     finally:
-        if mine:
+        if starts_ray:
             ray.shutdown()

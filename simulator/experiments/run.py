@@ -264,8 +264,8 @@ class _Runner:
     def _resume(self, start: InitialState) -> None:
         """Restore the initial state."""
         job_run = self._job_run
-        facts: list[f.Fact] = [f.TopologySeen(one) for one in start.topologies]
-        facts += [f.AdvanceReservationSeen(one) for one in start.bookings]
+        facts: list[f.Fact] = [f.TopologySeen(declared) for declared in start.topologies]
+        facts += [f.AdvanceReservationSeen(declared) for declared in start.bookings]
         for fact in (*facts, *start.others):
             job_run.observe(fact)
         for gang, seats in start.seats.items():

@@ -73,8 +73,8 @@ def key_of(document: Json) -> tuple[str, str, str, str]:
 
 def group_of(document: Json) -> GangId:
     """Return the gang id of our PodGroup, "" for any other object."""
-    ours = document["kind"] == "PodGroup" and document["apiVersion"].startswith(names.GROUP)
-    return GangId(f"{namespace(document)}/{document['metadata']['name']}" if ours else "")
+    is_group = document["kind"] == "PodGroup" and document["apiVersion"].startswith(names.GROUP)
+    return GangId(f"{namespace(document)}/{document['metadata']['name']}" if is_group else "")
 
 
 _SHARES = ("gpu-fraction", "gpu-memory", "gpu-fraction-num-devices")
@@ -96,8 +96,8 @@ def keeping_gpus(document: Json, before: Json) -> Json:
 
 
 def _ours(document: Json) -> bool:
-    ours: bool = document["spec"].get("schedulerName") == "gangsched"
-    return document["kind"] == "Pod" and ours
+    scheduled: bool = document["spec"].get("schedulerName") == "gangsched"
+    return document["kind"] == "Pod" and scheduled
 
 
 def _annotations(document: Json) -> dict[str, str]:

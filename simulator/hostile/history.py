@@ -51,7 +51,7 @@ def _cluster(history: History, evaluators: Evaluators) -> TenantCluster:
 
 
 async def _do(cluster: TenantCluster, victim: Victim, step: Step, name: str) -> int:
-    mine = cluster.mine()
+    uids = cluster.mine()
     match step["do"]:
         case "create":
             documents = step.get("documents")
@@ -67,7 +67,7 @@ async def _do(cluster: TenantCluster, victim: Victim, step: Step, name: str) -> 
                 )
             return len(documents)
         case "edit" if "name" in step:
-            for uid in mine:
+            for uid in uids:
                 before = cluster.document(uid)
                 if before["metadata"]["name"] == step["name"]:
                     changed = {
@@ -76,14 +76,14 @@ async def _do(cluster: TenantCluster, victim: Victim, step: Step, name: str) -> 
                     }
                     cluster.edit(uid, {**before, **changed})
             return 1
-        case "edit" if mine:
-            uid = mine[step["at"] % len(mine)]
+        case "edit" if uids:
+            uid = uids[step["at"] % len(uids)]
             cluster.edit(uid, retouched(cluster.document(uid), step["seed"], step["scale"]))
             return 1
-        case "delete" if mine:
+        case "delete" if uids:
             if "name" in step:
-                mine = [u for u in mine if cluster.document(u)["metadata"]["name"] == step["name"]]
-            cluster.delete(mine[step.get("at", 0) % len(mine)])
+                uids = [u for u in uids if cluster.document(u)["metadata"]["name"] == step["name"]]
+            cluster.delete(uids[step.get("at", 0) % len(uids)])
         case "plan":
             cluster.plan()
         case "serve":

@@ -52,7 +52,7 @@ def _pods(rng: random.Random, scale: int, container: str = "c0") -> Json:
     spec = pod_spec(rng, min(scale, LARGE))
     spec["containers"][0]["name"] = container
     if rng.random() < 0.2:
-        spec["serviceAccountName"] = "somebody-else"
+        spec["serviceAccountName"] = "another-user"
     return {"spec": spec}
 
 

@@ -92,8 +92,8 @@ def host_ports(spec: Json) -> set[int]:
 
 def _of(container: Json) -> Amounts:
     resources = container.get("resources") or {}
-    said = (resources.get("limits") or {}) | (resources.get("requests") or {})
-    return {resource: amount(resource, value) for resource, value in said.items()}
+    requests = (resources.get("limits") or {}) | (resources.get("requests") or {})
+    return {resource: amount(resource, value) for resource, value in requests.items()}
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:
@@ -214,9 +214,9 @@ class Truth:
         asks = {"pods": 1} | {key: value for key, value in pod.asks.items() if key in ALLOCATABLE}
         used = self.used(pod.node)
         for places in self.assigned.values():
-            for name, (node, promised) in places.items():
+            for name, (node, planned) in places.items():
                 if node == pod.node and not self._is_there(name):
-                    _add(used, promised)
+                    _add(used, planned)
                     used["pods"] += 1
         own = self.held(pod.namespace, by_us=False)
         return all(

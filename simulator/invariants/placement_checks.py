@@ -267,9 +267,9 @@ def _check_exclusive(
         if waiting.constraints.exclusive is not None:
             levels.append(waiting.constraints.exclusive)
         for level in levels:
-            theirs = topology.path(pod.node, level) or (pod.node,)
+            occupied = topology.path(pod.node, level) or (pod.node,)
             for node in used:
-                shared = (topology.path(node, level) or (node,)) == theirs
+                shared = (topology.path(node, level) or (node,)) == occupied
                 _require(not shared, f"{node} shares a {level} with {pod.gang}")
 
 
@@ -300,7 +300,7 @@ class _Topology:
         return None
 
     def _credible(self, label: str, fabric: Fabric | None, value: str) -> bool:
-        """Return False for an NVLink domain whose nodes have two parents."""
+        """Return False if the nodes of an NVLink domain have different parents."""
         if fabric is not Fabric.NVLINK or self._topology is None:
             return True
         above = []

@@ -179,7 +179,7 @@ class RunChecker:
         for job in waiting:
             least = job.pods if job.minimum is None else job.minimum
             if len(job.pieces()) > 1:
-                continue  # counting cannot tell whether pods of several kinds fit together
+                continue  # counting does not show whether pods of several classes fit together
             fitting = self._fitting(job.pieces()[0].needs)
             if fitting >= least and self._allowed(job, least):
                 raise ViolationError(

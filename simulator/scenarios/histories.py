@@ -51,13 +51,13 @@ def random_jobs(rng: random.Random, queues: list[Queue], count: int) -> list[Job
     parents = {queue.parent for queue in queues}
     leaves = [queue.name for queue in queues if queue.name not in parents]
     at_s = 0.0
-    found = []
+    jobs = []
     for index in range(count):
         at_s += rng.expovariate(1 / 8)
         pods = rng.choice((1, 1, 1, 2, 2, 4))
         runtime_s = rng.uniform(5, 120)
         estimate_s = rng.choice((None, runtime_s, runtime_s * 2, runtime_s / 2))
-        found.append(
+        jobs.append(
             Job(
                 f"j{index:03}",
                 at_s,
@@ -74,4 +74,4 @@ def random_jobs(rng: random.Random, queues: list[Queue], count: int) -> list[Job
                 grace_s=rng.choice((0.0, 1.0, 5.0)),
             )
         )
-    return found
+    return jobs

@@ -246,8 +246,8 @@ def advised(engine: Engine, policies: Policies) -> list[RefusedGang]:
             waiting = engine.view.pending(gang)
             snapshot = engine.view.snapshot_all(NOW_S)
             explained, moves = advise(waiting, snapshot, refusal, would), None
-            if refusal.reason in (Reason.NO_ROOM, Reason.TOPOLOGY):
-                moves = Defragmenter(snapshot, policies.placer, NOW_S, starts=would).make_room(
+            if refusal.reason in (Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY):
+                moves = Defragmenter(snapshot, policies.placer, NOW_S, starts=would).find_moves(
                     waiting
                 )
             if moves is not None:

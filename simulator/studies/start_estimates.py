@@ -75,8 +75,8 @@ class Figures:
 
     def flat(self) -> dict[str, float]:
         """Return flat figures."""
-        first = [made for made in self.forecasts if made.first]
-        errors = [error for made in self.forecasts if (error := made.error()) is not None]
+        first = [forecast for forecast in self.forecasts if forecast.first]
+        errors = [error for forecast in self.forecasts if (error := forecast.error()) is not None]
         return {
             "start_estimates": float(len(self.forecasts)),
             "start_estimates_beyond_reach": float(self.silent),
@@ -88,7 +88,7 @@ class Figures:
 
 
 def _share(forecasts: list[Forecast]) -> float:
-    return sum(made.holds() for made in forecasts) / max(len(forecasts), 1)
+    return sum(forecast.holds() for forecast in forecasts) / max(len(forecasts), 1)
 
 
 class ForecastRun(JobRun):
@@ -134,9 +134,9 @@ class ForecastRun(JobRun):
             if prediction.start_s is None:
                 self.figures.silent += 1
                 continue
-            made = Forecast(gang, self.now_s, gang not in self._open, prediction)
-            self._open.setdefault(gang, []).append(made)
-            self.figures.forecasts.append(made)
+            kept = Forecast(gang, self.now_s, gang not in self._open, prediction)
+            self._open.setdefault(gang, []).append(kept)
+            self.figures.forecasts.append(kept)
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
         for uid in pods:
@@ -147,8 +147,8 @@ class ForecastRun(JobRun):
 
     def _starts(self, gang: GangId) -> None:
         super()._starts(gang)
-        for made in self._open.pop(gang, ()):
-            made.started_s = self.now_s
+        for kept in self._open.pop(gang, ()):
+            kept.started_s = self.now_s
 
 
 def wrongly_estimated(

@@ -1,4 +1,4 @@
-"""Jobs whose pods are created, prepared and bound by API calls; the scheduler may be restarted."""
+"""Creates, prepares and binds the pods of jobs by API calls; the scheduler may be restarted."""
 
 from collections.abc import Callable
 from typing import Any

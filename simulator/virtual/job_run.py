@@ -279,7 +279,7 @@ class JobRun:
         self._over(gang, tuple(self._pods.pop(gang, {}).values()))
 
     def _over(self, gang: GangId, pods: tuple[PodUid, ...]) -> None:
-        """Delete a job whose work is done, and its remaining pods."""
+        """Delete a finished job and its remaining pods."""
         for uid in pods:
             self.observe(f.PodGone(uid))
         self.observe(f.GangGone(gang))

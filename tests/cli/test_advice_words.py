@@ -199,7 +199,7 @@ def test_moves_are_planned_for_the_gang_with_what_its_queue_adds(monkeypatch):
     monkeypatch.setattr(defrag, "KubeClient", Client)
     monkeypatch.setattr(defrag, "read_scheduler", read)
     monkeypatch.setattr(defrag.disruption_budgets, "protected", protected)
-    monkeypatch.setattr(Defragmenter, "make_room", lambda _, waiting: seen.append(waiting))
+    monkeypatch.setattr(Defragmenter, "find_moves", lambda _, waiting: seen.append(waiting))
     asyncio.run(
         defrag.plan_moves(None, SchedulerConfig(), POLICIES, DefragRequest(gang="ns/waits"))
     )

@@ -57,7 +57,7 @@ _MANY_KINDS = """
 from tests.core.test_sizes import of_kinds
 from builders import an_engine, node
 from gangsched.core import facts as f
-from gangsched.core.model.constraints import Constraints, LevelRequest
+from gangsched.core.model.constraints import LevelRequest, Constraints
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.model.topology import Level, Topology

@@ -79,7 +79,7 @@ REPORTS: dict[str, tuple[Report | Reserve | Release, ...]] = {
     **{f"refused {reason.value}": (refused(reason),) for reason in Reason},
     "refused with all that is known": (
         refused(
-            Reason.NO_ROOM,
+            Reason.NOT_ENOUGH_FREE,
             role="w",
             wanted=4,
             possible=3,
@@ -91,7 +91,7 @@ REPORTS: dict[str, tuple[Report | Reserve | Release, ...]] = {
     "refused, not proved": (refused(Reason.TOPOLOGY, proved=False, wanted=2),),
     "reserved": (
         Reserve(G, ((PodName("ns/g-w-0"), NodeName("n1")), (PodName("ns/g-w-1"), NodeName("n2")))),
-        Report(G, "Reserved", "Reserved", "room for 2 pods is reserved on 2 nodes."),
+        Report(G, "Reserved", "Reserved", "Capacity for 2 pods is reserved on 2 nodes."),
     ),
     "reserved, then placed": (
         Reserve(G, ((PodName("ns/g-w-0"), NodeName("n1")),)),

@@ -5,6 +5,7 @@ import importlib
 import sys
 import types
 
+import numpy as np
 import pytest
 from builders import needs, node, templated, waiting
 
@@ -42,9 +43,9 @@ def most_cpu(bins: Bins) -> Ints:
 """The policy of docs/policies.md as it stood there before there was gangsched.policy_api."""
 
 RENAMED = {
-    "model": ("Alike", "Constraints", "GPU", "Gang", "GangId", "Member", "Node", "NodeName",
-              "NodeTerm", "Near", "PodName", "PodNeeds", "Requests", "Role", "Seated", "Share",
-              "Slices", "Taint", "Waiting", "runtime_s"),
+    "model": ("Alike", "Constraints", "GPU", "Gang", "GangId", "Member", "NOBODY", "Near",
+              "Node", "NodeName", "NodeTerm", "PodName", "PodNeeds", "Requests", "Role", "Seated",
+              "Share", "Slices", "Taint", "Waiting", "runtime_s"),
     "model.pods": ("PodNeeds", "Share"),
     "nodes": ("Ints", "Mask"),
     "placement.choosers": ("Chooser", "even", "fewest", "first"),
@@ -112,6 +113,15 @@ def test_a_snapshot_is_read_by_names_of_before(old, today):
     snapshot = Snapshot(Cluster(), ())
     with pytest.warns(DeprecationWarning, match=rf"Snapshot\.{old} is {today} now"):
         assert getattr(snapshot, old) == getattr(snapshot, today)
+
+
+def test_bins_and_reasons_are_read_by_names_of_before():
+    bins = policy_api.Bins(Cluster(), needs(1), None, np.array([2]), np.array([0]), 1)
+    with pytest.warns(DeprecationWarning, match=r"Bins\.room is capacity now"):
+        assert bins.room is bins.capacity
+    with pytest.warns(DeprecationWarning, match=r"Reason\.NO_ROOM is NOT_ENOUGH_FREE now"):
+        assert policy_api.Reason.NO_ROOM is policy_api.Reason.NOT_ENOUGH_FREE
+    assert "NO_ROOM" not in policy_api.Reason.__members__
 
 
 def test_a_running_gang_is_read_by_names_of_before():

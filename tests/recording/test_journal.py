@@ -204,9 +204,10 @@ def test_a_journal_keeps_the_field_names_of_its_first_release():
     assert written["roles"][0]["needs"] | BEFORE == written["roles"][0]["needs"]
     assert fact_of(JournalEntry("fact", 1.0, "GangSeen", to_wire(fact))) == fact
     quota = {"resource": "nvidia.com/gpu", "nominal": 8000, "kind": "H100"}
-    queue = fact_of(
-        JournalEntry("fact", 1.0, "QueueSeen", {"queue": {"name": "q", "quotas": [quota]}})
-    )
+    data = {"queue": {"name": "q", "quotas": [quota], "firm_loans": True}}
+    queue = fact_of(JournalEntry("fact", 1.0, "QueueSeen", data))
+    assert queue.queue.non_preemptible_may_borrow
+    assert to_wire(queue)["queue"]["firm_loans"] is True
     assert queue.queue.quotas == (Quota("nvidia.com/gpu", 8000, "H100"),)
     assert to_wire(queue)["queue"]["quotas"] == [quota | {"borrowing": None, "lending": None}]
 

@@ -31,7 +31,7 @@ class SharedGpus:
         return other
 
     def follow(self, other: "SharedGpus", rows: list[int]) -> None:
-        """Take over what is shared on some rows elsewhere."""
+        """Copy the shared GPUs of some rows from another instance."""
         for row in rows:
             there = other.of(row)
             if there:
@@ -44,7 +44,7 @@ class SharedGpus:
         return self._taken.get(row, {})
 
     def choose(self, row: int, milli: int, devices: int, idle: int, gpus: int) -> Devices:
-        """Return the devices that fit most tightly, opening new ones only where none has space.
+        """Return the devices that fit most tightly; new ones only if no shared device fits.
 
         A pod with parts of several GPUs gets the emptiest instead, `idle` ones included: its parts
         need distinct GPUs, and only so do as many such pods fit as `capacities` counts. A
@@ -66,7 +66,7 @@ class SharedGpus:
         return tuple(sorted(fitting[:devices]))
 
     def can_hold(self, row: int, milli: int, devices: Devices, count: int, gpus: int) -> bool:
-        """Return whether a share can be on the devices that are recorded for it.
+        """Return whether a share fits on the devices that are recorded for it.
 
         They have to be so many, and GPUs that a node with `gpus` has, with enough free.
         """
@@ -85,7 +85,7 @@ class SharedGpus:
         return len(taken) - before
 
     def remove_share(self, row: int, milli: int, devices: Devices) -> int:
-        """Give a share back; return how many GPUs became whole by it."""
+        """Release a share; return how many GPUs became whole by it."""
         taken = dict(self.of(row))
         before = len(taken)
         for index in devices:
@@ -99,7 +99,7 @@ class SharedGpus:
         return before - len(taken)
 
     def overfull(self, row: int) -> bool:
-        """Return whether a GPU of the row has more taken than it has."""
+        """Return whether a GPU of the row is overcommitted."""
         return any(taken > MILLI for taken in self.of(row).values())
 
     def forget(self, row: int) -> None:

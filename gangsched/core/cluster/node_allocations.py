@@ -1,4 +1,4 @@
-"""What each key holds on a node: observed pods, and assignments of members."""
+"""The allocation of each key on a node: of observed pods, and of assigned members."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gangsched.core.model.pods import PodRequirements
 
 @dataclass(frozen=True, slots=True)
 class NodeAllocation:
-    """What one key holds on one node."""
+    """The allocation of one key on one node."""
 
     node: NodeName
     needs: PodRequirements
@@ -30,7 +30,7 @@ class NodeAllocations:
         self._deferred: dict[NodeName, dict[Hashable, None]] = {}
 
     def get(self, key: Hashable) -> NodeAllocation | None:
-        """Return what a key holds, or None."""
+        """Return the allocation of a key, or None."""
         return self._by_key.get(key)
 
     def all(self) -> dict[Hashable, NodeAllocation]:
@@ -42,18 +42,18 @@ class NodeAllocations:
         return list(self._on_node.get(node, {}).items())
 
     def put(self, key: Hashable, allocation: NodeAllocation) -> None:
-        """Record what a key holds from now on."""
+        """Set the allocation of a key."""
         self._by_key[key] = self._on_node.setdefault(allocation.node, {})[key] = allocation
 
     def remove(self, key: Hashable) -> None:
-        """Forget what a key holds."""
+        """Remove the allocation of a key."""
         node = self._by_key.pop(key).node
         del self._on_node[node][key]
         if not self._on_node[node]:
             del self._on_node[node]
 
     def rekey(self, key: Hashable, other: Hashable) -> None:
-        """Hand what a key holds to another key, which holds nothing."""
+        """Move the allocation of a key to another key, which has none."""
         allocation = self._by_key[key]
         self.put(other, allocation)
         self.remove(key)

@@ -1,4 +1,4 @@
-"""Node labels and taints as columns of codes, and the questions pods ask of them."""
+"""Node labels and taints as columns of codes, and the filters of pods on them."""
 
 from collections.abc import Iterable, Sized
 
@@ -16,14 +16,14 @@ UNSCHEDULABLE = Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")
 PRODUCT = "nvidia.com/gpu.product"
 _EVERY = "0.0.0.0"
 _UNUSED_CODES_MAX = 64
-"""Codes of values that no node has any more are kept until there are so many, and as many as nodes.
+"""Unused codes are kept until there are more than this, and as many as nodes.
 """
 
 
 class Filters:
-    """Label columns (made when first asked for) and taints, one entry a node slot.
+    """Label columns (created when a pod first needs one) and taints, one entry per node slot.
 
-    Only labels that a node has get a column: what pods ask for beside them is nowhere.
+    Only labels that a node has get a column; no node matches other labels.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Filters:
         self._taint_codes: dict[tuple[Taint, ...], int] = {}
 
     def read_copy(self) -> "Filters":
-        """Return a copy to read from: it may fill its own caches, the columns are shared."""
+        """Return a copy for reading; it shares the columns and has caches of its own."""
         other = Filters.__new__(Filters)
         other.__dict__.update(
             self.__dict__,
@@ -63,7 +63,7 @@ class Filters:
             self._labels[key] = np.concatenate([column, np.full(more, -1, dtype=np.int64)])
 
     def put(self, row: int, node: Node) -> None:
-        """Take a node's labels and taints over."""
+        """Set the labels and taints of a node."""
         self._count_labels(self.nodes[row], -1)
         self._count_labels(node, 1)
         self.nodes[row] = node

@@ -1,4 +1,4 @@
-"""The nodes of a cluster as arrays: what does not change when pods come and go.
+"""The nodes of a cluster as arrays: the properties that pods do not change.
 
 Copies share these columns until the owner writes them again. Subclasses keep other data row by row
 and receive changes through the methods with names that begin with `_on_`.
@@ -30,11 +30,11 @@ _GROWTH = 64
 _NODE_CACHE_MAX = 64
 _VECTORS_MAX = 4096
 _UNUSED_COLUMNS_MAX = 64
-"""Columns of resources that no node has any more: they often come back."""
+"""How many columns of resources are kept that no node has any more: they often come back."""
 
 
 class NodeTable:
-    """One row a slot, one column a resource; `live` marks the slots that hold a node.
+    """One row per slot, one column per resource; `live` marks the slots that have a node.
 
     Only what nodes have gets a column: what pods ask for beside that (`unknown`) fits nowhere.
     `version` grows whenever a node, a resource or a topology changes.
@@ -116,7 +116,7 @@ class NodeTable:
         return True
 
     def remove_node(self, name: NodeName) -> bool:
-        """Forget a node; what was charged to it is remembered in case it returns."""
+        """Remove a node; its charges are kept in case it returns."""
         if name not in self.rows:
             return False
         self._detach()
@@ -135,7 +135,9 @@ class NodeTable:
     def set_topologies(self, topologies: tuple[Topology, ...]) -> None:
         """Replace the topologies; the first is the default."""
         self._detach()
-        self.trees = {one.name: TopologyTree(one, len(self.names)) for one in topologies}
+        self.trees = {
+            topology.name: TopologyTree(topology, len(self.names)) for topology in topologies
+        }
         for name in sorted(self.rows):
             row = self.rows[name]
             node = self.nodes[row]
@@ -150,7 +152,7 @@ class NodeTable:
         return next(iter(self.trees.values()), None)
 
     def level(self, topology: str, name: str) -> int | None:
-        """Return which level of a topology is meant; without one there are hosts alone."""
+        """Return the index of a topology level; without a topology, the host is the only one."""
         tree = self.tree(topology)
         if tree is not None:
             return tree.topology.index(name)
@@ -208,7 +210,7 @@ class NodeTable:
             )
 
     def _drop(self, names: set[str]) -> None:
-        """Drop the columns of some resources; what is taken of them is remembered."""
+        """Drop the columns of some resources; their usage is kept elsewhere."""
         self._on_dropping([name for name in self.resources if name in names])
         self.resources = [name for name in self.resources if name not in names]
         kept = [self._columns[name] for name in self.resources]
@@ -220,12 +222,12 @@ class NodeTable:
     def request_vector(self, needs: PodRequirements) -> Ints:
         """Return one pod's requests, shape (resources,), with its one of `pods`.
 
-        What no node has is left out; see `unknown`.
+        Resources that no node has are omitted; see `unknown_requests`.
         """
         return self._split_requests(needs)[0]
 
     def unknown_requests(self, needs: PodRequirements) -> Requests:
-        """Return what one pod asks for that no node has at all."""
+        """Return the requests of one pod for resources that no node has."""
         return self._split_requests(needs)[1]
 
     def _split_requests(self, needs: PodRequirements) -> tuple[Ints, Requests]:
@@ -247,7 +249,7 @@ class NodeTable:
         return asked
 
     def eligible(self, needs: PodRequirements) -> Mask:
-        """Return which slots pass every filter but free capacity: labels, names, taints."""
+        """Return the slots that pass all filters except free capacity: labels, names, taints."""
         mask = self._eligible.get(needs)
         if mask is None:
             mask = self.filters.eligible(self.live, needs)
@@ -258,7 +260,7 @@ class NodeTable:
         return mask
 
     def preference_weights(self, needs: PodRequirements) -> Ints:
-        """Return the sum of preferred-affinity weights each slot earns; read-only."""
+        """Return the sum of the preferred affinity weights of each slot; read-only."""
         what = ("liked", needs) if needs.preferred else "nothing is liked"
         return self.node_cached(what, lambda: self._sum_preference_weights(needs))
 
@@ -270,45 +272,45 @@ class NodeTable:
         return score
 
     def supply(self) -> Supply:
-        """Return what queues may have quotas of."""
+        """Return the resources and GPU types that queues may have quotas for."""
         return self.node_cached("supply", self._supply)
 
     def _supply(self) -> Supply:
         most = self.allocatable[self.live].max(axis=0, initial=0)
-        names = {name for name, one in zip(self.resources, most, strict=True) if one > 0}
+        names = {name for name, topology in zip(self.resources, most, strict=True) if topology > 0}
         if any(name.startswith(MIG_PREFIX) for name in names):
             names.add(GPU)  # parts of GPUs count as such
         models = {node.gpu_model for node in self.nodes if node is not None} - {""}
         return Supply(frozenset(names), frozenset(models))
 
     def node_cached(self, what: Hashable, find: Callable[[], T]) -> T:
-        """Return what follows from the nodes alone: found once, until they change."""
-        found: T | None = self._node_cache.get(what)
-        if found is None:
+        """Return a value that depends on the nodes alone; it is computed once until they change."""
+        value: T | None = self._node_cache.get(what)
+        if value is None:
             if len(self._node_cache) >= _NODE_CACHE_MAX:
                 self._node_cache = {}
-            found = self._node_cache[what] = find()
-        return found
+            value = self._node_cache[what] = find()
+        return value
 
     # -- for what is kept beside the columns ---------------------------------------------------
 
     def _on_change(self) -> None:
-        """Hear that a node, a resource or a topology changes."""
+        """Handle that a node, a resource or a topology changes."""
 
     def _on_grown(self, more: int) -> None:
-        """Hear that there are more slots."""
+        """Handle that there are more slots."""
 
     def _on_new_resource(self, name: str) -> None:
-        """Hear that a resource has a column now, the last."""
+        """Handle that a resource has a new column, the last."""
 
     def _on_dropping(self, names: list[str]) -> None:
-        """Hear that some resources are about to lose their columns."""
+        """Handle that some resources are about to lose their columns."""
 
     def _on_columns_kept(self, columns: list[int]) -> None:
-        """Hear which columns are left."""
+        """Handle the list of columns that are left."""
 
     def _on_arrival(self, row: int, name: NodeName) -> None:
         """Handle a node that took a slot, or is counted again there."""
 
     def _on_departure(self, row: int) -> None:
-        """Hear that a node left its slot."""
+        """Handle that a node left its slot."""

@@ -1,4 +1,4 @@
-"""Values worked out once for every row, and then only for the rows that changed since."""
+"""Values that are computed once for every row, and then only for rows that changed."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ Rows = NDArray[np.int64] | slice
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One value a row, true up to a position in the list of touched rows."""
+    """One value per row, valid up to a position in the list of touched rows."""
 
     values: NDArray[Any]
     position: int
@@ -29,11 +29,11 @@ class RowCache:
     _entries: dict[Hashable, _Entry] = field(default_factory=dict)
 
     def copy(self) -> "RowCache":
-        """Return a copy that may go on by itself."""
+        """Return an independent copy."""
         return RowCache(list(self.dirty_rows), dict(self._entries))
 
     def get(self, what: Hashable, find: Callable[[Rows], NDArray[Any]]) -> NDArray[Any]:
-        """Return the values of all rows; `find` works out those of some. Read-only."""
+        """Return the values of all rows, read-only; `find` computes those of some rows."""
         known = self._entries.get(what)
         if len(self.dirty_rows) > _DIRTY_ROWS_MAX:
             self._entries, self.dirty_rows, known = {}, [], None

@@ -1,4 +1,4 @@
-"""How often something is taken on each row: host ports, members of gangs, unknown resources."""
+"""Counts of host ports, members of gangs and unknown resources on each row."""
 
 from collections.abc import Iterable
 from typing import TypeVar
@@ -13,11 +13,11 @@ class RowCounts(dict[int, dict[K, int]]):
     """
 
     def copy(self) -> "RowCounts[K]":
-        """Return a copy that changes apart from this one."""
+        """Return an independent copy."""
         return RowCounts(self)
 
     def add(self, row: int, more: Iterable[tuple[K, int]], times: int) -> None:
-        """Add so many times more to a row; what falls to zero is dropped."""
+        """Add a number to a count of a row; a count of zero is dropped."""
         counts = dict(self.get(row, {}))
         for key, quantity in more:
             counts[key] = counts.get(key, 0) + quantity * times

@@ -1,4 +1,4 @@
-"""The cluster as arrays: one row a node, one column a resource, and what is taken.
+"""The cluster as arrays: one row per node, one column per resource, and the usage.
 
 The engine owns one `Cluster` and changes it with every fact; planners get a copy. Copies share
 the static columns (labels, taints, allocatable, topology) until the owner writes them again.
@@ -31,7 +31,7 @@ Rows = Ints | slice
 
 
 class Cluster(NodeTable):
-    """Nodes, what is taken of them, and by which gangs.
+    """The nodes, their usage, and the gangs on them.
 
     `used` counts both observed pods and reservations, each under its own key, so that nothing is
     counted twice. `gangs_by_row` counts the members of each gang on each row.
@@ -57,7 +57,7 @@ class Cluster(NodeTable):
     # -- copies -------------------------------------------------------------------------------
 
     def copy(self) -> "Cluster":
-        """Return a copy whose usage may be changed freely; it knows nothing of charges."""
+        """Return a copy without charges; its usage may be changed freely."""
         self._static_shared = True
         other = Cluster.__new__(Cluster)
         other.__dict__.update(
@@ -91,7 +91,7 @@ class Cluster(NodeTable):
         for row, there in self._columnless.items():
             if name in there:
                 taken[row] = there[name]
-                self._columnless[row] = {one: n for one, n in there.items() if one != name}
+                self._columnless[row] = {other: n for other, n in there.items() if other != name}
         self.used = np.concatenate([self.used, taken], axis=1)
 
     def _on_dropping(self, names: list[str]) -> None:
@@ -125,7 +125,7 @@ class Cluster(NodeTable):
         holder: GangId | None = None,
         devices: Devices = (),
     ) -> Devices:
-        """Count `needs` against `node` under `key`, in place of what the key was charged before.
+        """Charge `needs` to `node` under `key`, in place of the previous charge of the key.
 
         `holder` is the gang it is for. Returns the GPUs chosen for a share.
         """
@@ -154,7 +154,7 @@ class Cluster(NodeTable):
         return replace(charge, devices=chosen[0] if chosen else ())
 
     def release(self, key: Hashable) -> bool:
-        """Give back what the key was charged; return whether there was anything."""
+        """Release the charge of a key; return whether there was one."""
         charge = self._allocations.get(key)
         if charge is None:
             return False
@@ -174,20 +174,20 @@ class Cluster(NodeTable):
         return True
 
     def allocated(self, key: Hashable) -> tuple[NodeName, PodRequirements] | None:
-        """Return on which node a key is charged, and what."""
+        """Return the node and the requirements that a key is charged for, or None."""
         charge = self._allocations.get(key)
         return (charge.node, charge.needs) if charge is not None else None
 
     def shared_devices(self, node: NodeName) -> dict[Hashable, Devices]:
-        """Return which pods share which GPUs of a node."""
+        """Return the pods that share GPUs of a node, with these GPUs."""
         return {key: charge.devices for key, charge in self._allocations.on(node) if charge.devices}
 
     def rekey(self, key: Hashable, other: Hashable) -> None:
-        """Let another key, which was charged nothing, have what a key was charged."""
+        """Move the charge of a key to another key, which has none."""
         self._allocations.rekey(key, other)
 
     def set_exclusive_domains(self, gang: GangId, asked: Constraints) -> None:
-        """Keep other gangs out of the domains of a gang that wants them for itself."""
+        """Reserve the domains of a gang for it alone, if its constraints require that."""
         level = self.level(asked.topology, asked.exclusive) if asked.exclusive else None
         if level is None:
             self.exclusive_domains.pop(gang, None)
@@ -206,7 +206,7 @@ class Cluster(NodeTable):
         holder: GangId | None = None,
         devices: Devices = (),
     ) -> tuple[Devices, ...]:
-        """Count `times` pods of these needs on a row (also used to try things out on a copy).
+        """Add `times` pods with these requirements to a row; trials do this on a copy.
 
         Returns the GPUs each of them shares; nothing for needs without a share.
         """
@@ -256,7 +256,7 @@ class Cluster(NodeTable):
         return node.gpu_model if node is not None else ""
 
     def whole_unit_requests(self, needs: PodRequirements, sign: int = 1) -> Ints:
-        """Return what a pod takes in whole amounts.
+        """Return the usage of a pod in whole amounts.
 
         A share is believed to take its GPUs for itself, and to leave them in use when it goes.
         """
@@ -267,18 +267,18 @@ class Cluster(NodeTable):
         return vector
 
     def with_used(self, used: Ints) -> "Cluster":
-        """Return a copy in which something else is used."""
+        """Return a copy with another usage."""
         other = self.copy()
         other.used = used
         other.drop_cached_counts()
         return other
 
     def drop_cached_counts(self) -> None:
-        """Count again: usage changed in ways that were not noted row by row."""
+        """Drop cached values: usage changed without a note of the rows."""
         self._row_cache = RowCache()
 
     def mirror(self, other: "Cluster", rows: list[int], used: Ints) -> None:
-        """Take over from another cluster what stands on some rows; set what is used there."""
+        """Copy some rows from another cluster, and set their usage."""
         self.used[rows] = used
         self.shared.follow(other.shared, rows)
         self.gangs_by_row.mirror(other.gangs_by_row, rows)
@@ -288,7 +288,7 @@ class Cluster(NodeTable):
         self._row_cache.dirty_rows.extend(rows)
 
     def subtract_used(self, rows: Ints, amounts: Ints) -> None:
-        """Give back amounts, shape (n, resources), on n rows of a copy in one go."""
+        """Release amounts, shape (n, resources), on n rows of a copy at once."""
         np.subtract.at(self.used, rows, amounts)
         self._row_cache.dirty_rows.extend(rows.tolist())
 
@@ -296,7 +296,7 @@ class Cluster(NodeTable):
     def with_allocatable(
         self, changes: Mapping[NodeName, tuple[Requests, Requests]]
     ) -> Iterator[None]:
-        """Look at the cluster as if nodes offered other resources: (less, more) by node.
+        """Show the cluster with other resources on nodes: (less, more) by node.
 
         A resource that no node has gets its column for that time alone.
         """
@@ -324,7 +324,7 @@ class Cluster(NodeTable):
 
     @contextmanager
     def when_empty(self) -> Iterator[None]:
-        """Look at the cluster as if nothing ran there."""
+        """Show the cluster as if nothing ran."""
         names = ("used", "shared", "gangs_by_row", "_ports", "_columnless", "_row_cache")
         kept = {name: getattr(self, name) for name in names}
         self.used = np.zeros_like(self.used)
@@ -339,7 +339,7 @@ class Cluster(NodeTable):
     # -- questions ----------------------------------------------------------------------------
 
     def free(self) -> Ints:
-        """Return what is free, shape (slots, resources); negative where a node shrank."""
+        """Return the free resources, shape (slots, resources); negative if a node shrank."""
         return self.allocatable - self.used
 
     def capacity(self, needs: PodRequirements) -> Ints:
@@ -350,18 +350,18 @@ class Cluster(NodeTable):
         return counts
 
     def usage_cached(self, what: Hashable, find: Callable[[Rows], NDArray[Any]]) -> NDArray[Any]:
-        """Return one value a slot, found once and then only where usage changed since; read-only.
+        """Return one value per slot, read-only; it is computed again only where usage changed.
 
         The value of a slot must depend on nothing else that changes.
         """
         return self._row_cache.get(what, find)
 
     def capacity_when_empty(self, needs: PodRequirements) -> Ints:
-        """Return how many such pods each slot would take if nothing else ran there."""
+        """Return how many such pods each slot takes while nothing else runs there."""
         return self.count(needs, slice(None), None)
 
     def count(self, needs: PodRequirements, rows: Rows, used: Ints | None) -> Ints:
-        """Count from scratch; `used` None stands for an empty cluster."""
+        """Count without a cache; `used` None stands for an empty cluster."""
         if self.unknown_requests(needs):
             return np.zeros(len(self.live[rows]), dtype=np.int64)
         vector = self.request_vector(needs)
@@ -392,6 +392,6 @@ class Cluster(NodeTable):
         return bool(self.count(needs, rows, self.used[rows])[0])
 
     def overcommitted(self) -> list[NodeName]:
-        """Return the nodes that hold more than they have."""
+        """Return the nodes that are overcommitted."""
         bad = np.flatnonzero(np.any(self.used > self.allocatable, axis=1) & self.live)
         return [self.names[row] for row in bad]

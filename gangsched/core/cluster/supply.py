@@ -1,4 +1,4 @@
-"""What queues have quotas of and no node has: a name that is misspelt, or nodes that come later."""
+"""Quotas for resources that no node has: a misspelt name, or nodes that are added later."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -48,15 +48,15 @@ def _lacking(quotas: tuple[Quota, ...], limited: tuple[str, ...], supply: Supply
 
 
 def _no_resource(field: str, wanted: str, supply: Supply) -> str:
-    """Say that no node has a resource, and what it may have been meant to be."""
-    known = {one.rpartition("/")[2]: one for one in supply.resources}
-    known |= {one: one for one in supply.resources}
+    """Write that no node has a resource, and which name may be meant."""
+    known = {resource.rpartition("/")[2]: resource for resource in supply.resources}
+    known |= {resource: resource for resource in supply.resources}
     hint = _hint(wanted, known)
     return f"{field}: no node has {shown(wanted)}{hint}; it counts once a node has it"
 
 
 def _no_kind(field: str, wanted: str, supply: Supply) -> str:
-    """Say that no GPU is of a kind, and what it may have been meant to be."""
+    """Write that no GPU has a type, and which type may be meant."""
     words = {word.lower(): word for model in supply.models for word in split(r"[\s_-]+", model)}
     hint = _hint(wanted.lower(), words)
     if not hint:

@@ -16,14 +16,14 @@ Path = tuple[str, ...]
 
 
 _UNUSED_DOMAINS_MAX = 64
-"""Domains that no node is in any more are kept until there are so many, and as many as nodes."""
+"""Empty domains are kept until there are more than this, and as many as nodes."""
 
 UNKNOWN = -1
 """The domain code of a node without labels for its place."""
 
 
 class TopologyTree:
-    """Which domain of each level every node slot is in.
+    """The domain of every node slot at each level.
 
     `codes[level]` has shape (slots,) and is UNKNOWN where a node lacks the label of the level or
     of a coarser one. Ids of NVLink domains are unique in a cluster: when nodes of two racks claim
@@ -64,7 +64,7 @@ class TopologyTree:
             self.codes = [np.concatenate([codes, blank]) for codes in self.codes]
 
     def put(self, row: int, node: Node) -> None:
-        """Learn where a node is."""
+        """Record the domains of a node."""
         path: list[str] = []
         for level in self.topology.levels:
             value = node.labels.get(level.label)
@@ -79,7 +79,7 @@ class TopologyTree:
         self._renumber()
 
     def _renumber(self) -> None:
-        """Forget domains that no node is in any more, once they are more than those that are."""
+        """Remove empty domains, once they are more than the others."""
         if max(map(len, self.paths), default=0) <= 2 * len(self._label_paths) + _UNUSED_DOMAINS_MAX:
             return
         self.paths = [[] for _ in self.codes]
@@ -88,7 +88,7 @@ class TopologyTree:
             self._write_codes(row)
 
     def remove(self, row: int) -> None:
-        """Forget where a node is."""
+        """Remove a node from its domains."""
         if row in self._label_paths:
             self._register_domain(row, add=False)
             del self._label_paths[row]
@@ -118,7 +118,7 @@ class TopologyTree:
         return np.array([above[path[:-1]] for path in self.paths[level]], dtype=np.int64)
 
     def _register_domain(self, row: int, *, add: bool) -> None:
-        """Enter or take back a row's claims, and re-read every row they make (in)credible."""
+        """Add or remove the labels of a row, and update each row that they make (in)credible."""
         raw = self._label_paths[row]
         touched = {row} if add else set()
         for index in self._unique:
@@ -140,7 +140,7 @@ class TopologyTree:
             self._write_codes(other)
 
     def _write_codes(self, row: int) -> None:
-        """Write the codes of a node's place, as far as it is believed."""
+        """Write the codes of a node's domains, as far as its labels are credible."""
         path = self._trusted_path(row)
         for level, codes in enumerate(self.codes):
             known = level < len(path)

@@ -1,4 +1,4 @@
-"""The engine: folds facts, takes snapshots, accepts plans, and settles by facts alone.
+"""The engine: applies facts, takes snapshots and accepts plans. Only facts end reservations.
 
 It is made of parts (`parts.py`), and only routes: each fact goes to the part that folds it.
 `lifecycle/lifecycle.py` draws the life of a gang. What always holds:
@@ -50,7 +50,7 @@ class Engine:
     # -- facts --------------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
-        """Fold one fact in; return what has to be done because of it."""
+        """Apply one fact; return the orders that follow from it."""
         parts = self.parts
         parts.allocations.advance_to(now_s)
         match fact:
@@ -128,7 +128,7 @@ class Engine:
     # -- time ---------------------------------------------------------------------------------
 
     def tick(self, now_s: float) -> tuple[o.Order, ...]:
-        """Let time pass: end what is overdue, and let what backed off try again."""
+        """Let time pass: act on deadlines, and end back-offs."""
         parts = self.parts
         parts.allocations.advance_to(now_s)
         if now_s - self._replanned_s >= self.limits.retry_interval_s:
@@ -150,7 +150,7 @@ class Engine:
         return parts.outbox.drain()
 
     def audit(self, now_s: float) -> dict[str, int]:
-        """Compare usage with the pods and places that exist; correct it, return differences."""
+        """Compare usage with the pods and assignments that exist; return what was corrected."""
         self.parts.allocations.advance_to(now_s)
         return self.parts.allocations.audit(self.parts.table.pods.values())
 

@@ -12,8 +12,8 @@ class Limits:
     long a gang excludes a node that refused one of its pods, while other nodes have capacity.
     `repartition_s` bounds the wait for GPUs to be repartitioned, and `advice_ttl_s` is how long
     remedies are valid. Refused gangs are planned again after `retry_interval_s` even if no capacity
-    came free: time alone may let them preempt others. Every `report_interval_s`, gangs whose
-    refusal changed are reported. A gang that does not become ready fails after `ready_tries`.
+    came free: time alone may let them preempt others. Every `report_interval_s`, refusals
+    that changed are reported. A gang that does not become ready fails after `ready_tries`.
     """
 
     schedule_timeout_s: float = 60.0

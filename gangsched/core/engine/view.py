@@ -1,4 +1,4 @@
-"""What drivers and commands may ask of an engine.
+"""The questions that drivers and commands may ask of an engine.
 
 No answer changes anything, but for `snapshot_all`, which sets aside what cannot be shown.
 """
@@ -34,7 +34,7 @@ class EngineView:
         return self._parts.table.gangs
 
     def pending(self, gang: GangId) -> PendingGang:
-        """Return a gang as a planner sees it, complete with what its queue adds."""
+        """Return a gang as a planner sees it, with the data of its queue."""
         return self._parts.views.view(self._parts.table.gangs[gang])
 
     def running(self) -> tuple[RunningGang, ...]:
@@ -42,11 +42,11 @@ class EngineView:
         return self._parts.running.running()
 
     def starting(self) -> tuple[RunningGang, ...]:
-        """Return what is reserved, or bound before its gang is whole, with an estimate."""
+        """Return the parts of gangs that are reserved, or bound before their gang is complete."""
         return self._parts.running.starting()
 
     def terminating(self) -> tuple[RunningGang, ...]:
-        """Return what was evicted and still takes nodes."""
+        """Return the parts of gangs that are evicted and still use nodes."""
         return self._parts.running.terminating()
 
     def is_finished(self, gang: GangState) -> bool:
@@ -54,7 +54,7 @@ class EngineView:
         return is_finished(gang)
 
     def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
-        """Return what the next process cannot learn from objects."""
+        """Return the state that no object stores, for the next process."""
         return self._parts.restoration.past()
 
     def recent_preemptions(self, now_s: float) -> tuple[tuple[GangId, GangId, float], ...]:
@@ -63,7 +63,7 @@ class EngineView:
 
     @property
     def mutual_preemptions(self) -> int:
-        """How often a gang was preempted for its own victim of a short time ago."""
+        """How often a gang was preempted for a gang that it had preempted recently."""
         return self._parts.preemption_history.mutual_count
 
     # -- pending gangs ------------------------------------------------------------------------
@@ -110,16 +110,16 @@ class EngineView:
 
     @property
     def cluster(self) -> Cluster:
-        """Nodes, and what they are charged."""
+        """The nodes and their charges."""
         return self._parts.allocations.cluster
 
     @property
     def ledger(self) -> Ledger:
-        """What queues hold and have used; the usage has the capacity of the present cluster."""
+        """The present and past usage of queues, with the capacity of the present cluster."""
         return self._parts.allocations.ledger_with_capacity()
 
     def capacity(self) -> Mapping[QuotaKey, int]:
-        """Return what the whole cluster has, in the units of quotas."""
+        """Return the capacity of the whole cluster, in the units of quotas."""
         return self._parts.allocations.capacity()
 
     @property
@@ -158,15 +158,15 @@ class EngineView:
         return tuple(self._parts.table.pods.values())
 
     def reconciled(self, fact: f.PodSeen) -> f.PodSeen:
-        """Return a pod as it would be folded in: a bound pod keeps its node and its gang."""
+        """Return a pod as it would be recorded: a bound pod keeps its node and its gang."""
         return self._parts.table.reconciled(fact)
 
     def assigned_node(self, uid: PodUid) -> NodeName | None:
         """Return the node that a pod may be bound to now, or None."""
-        found = self._parts.table.member(uid)
-        if found is None:
+        entry = self._parts.table.member(uid)
+        if entry is None:
             return None
-        gang, member = found
+        gang, member = entry
         if gang.reservation.waits_for_capacity or member.stage is None:
             return None
         return member.assigned_node

@@ -14,7 +14,7 @@ if not TYPE_CHECKING:  # a type checker refuses the old names
             name: f"{__name__}.{module}:{name}"
             for module, names in {
                 "constraints": ("Spread", "Constraints", "NO_CONSTRAINTS"),
-                "gangs": ("Role", "NOBODY", "Gang", "Member", "runtime_s"),
+                "gangs": ("Role", "Gang", "Member", "runtime_s"),
                 "ids": ("GangId", "PodName", "PodUid", "NodeName"),
                 "nodes": ("Layout", "Node"),
                 "pods": ("Requests", "HostPort", "PODS", "GPU", "MILLI", "Expression", "NodeTerm"),
@@ -23,6 +23,7 @@ if not TYPE_CHECKING:  # a type checker refuses the old names
         }
         | {name: f"{__name__}.pods:{name}" for name in ("Taint", "Toleration")}
         | {
+            "NOBODY": f"{__name__}.gangs:UNKNOWN_USER",
             "Near": f"{__name__}.constraints:LevelRequest",
             "PodNeeds": f"{__name__}.pods:PodRequirements",
             "Share": f"{__name__}.pods:GpuShare",

@@ -34,7 +34,7 @@ class Role:
     late: int = 0
 
 
-NOBODY = "(unknown)"
+UNKNOWN_USER = "(unknown)"
 """The user of gangs without a known user: they share one account."""
 
 
@@ -77,13 +77,13 @@ class Gang:
     @property
     def account(self) -> tuple[str, str]:
         """Return the queue and the user that are charged for it."""
-        return self.queue, self.user or NOBODY
+        return self.queue, self.user or UNKNOWN_USER
 
     @property
     def planned_before_creation(self) -> bool:
         """True when the roles say what each pod needs, so that no pod has to exist to plan."""
         roles = self.roles
-        return bool(roles) and all(one.needs is not None and not one.late for one in roles)
+        return bool(roles) and all(role.needs is not None and not role.late for role in roles)
 
     @property
     def late(self) -> int:

@@ -162,16 +162,16 @@ def _place(wanted: list[tuple[str, Shape]], taken: int) -> tuple[tuple[str, int]
         mask = ((1 << shape.size) - 1) << start
         if taken & mask:
             continue
-        found = _place(rest, taken | mask)
-        if found is not None:
-            return ((profile, start), *found)
+        rest_placed = _place(rest, taken | mask)
+        if rest_placed is not None:
+            return ((profile, start), *rest_placed)
     return None
 
 
 @cache
 def layouts(model: Model) -> frozenset[Layout]:
     """Return every legal layout of a model, the empty one included."""
-    found: set[Layout] = {()}
+    legal: set[Layout] = {()}
     fresh: list[Layout] = [()]
     while fresh:
         layout = fresh.pop()
@@ -179,10 +179,10 @@ def layouts(model: Model) -> frozenset[Layout]:
             counts = dict(layout)
             counts[profile] = counts.get(profile, 0) + 1
             larger = tuple(sorted(counts.items()))
-            if larger not in found and starts(model, larger) is not None:
-                found.add(larger)
+            if larger not in legal and starts(model, larger) is not None:
+                legal.add(larger)
                 fresh.append(larger)
-    return frozenset(found)
+    return frozenset(legal)
 
 
 @cache

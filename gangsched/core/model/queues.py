@@ -101,8 +101,9 @@ class Queue:
     `highest_priority` what priority its gangs and those of the queues below it may have.
     `order` names the order policy inside it ("" for the cluster's). With `strict`, no gang
     passes a gang that cannot start. `exclusive` is the coarsest level of which a gang may have a
-    domain for itself ("": none). `firm_loans` lets gangs borrow that may not be preempted. `broken`
-    is the problem of an unreadable declaration; nothing else is known of such a queue.
+    domain for itself ("": none). With `non_preemptible_may_borrow`, gangs with `preemptible: false`
+    may use borrowed quota. `broken` says why a declaration cannot be read; then nothing else is
+    known of the queue.
     """
 
     name: str
@@ -124,7 +125,7 @@ class Queue:
     min_runtime_s: float = 0.0
     stop: Stop = Stop.NONE
     exclusive: str = ""
-    firm_loans: bool = False
+    non_preemptible_may_borrow: bool = False
     broken: str = ""
 
     def admits(self, namespace: str) -> bool:
@@ -176,26 +177,26 @@ class GpuWeights:
 
     def of(self, model: str) -> float:
         """Return the worth of a GPU of this product name; the longest kind that it contains."""
-        found = max((kind for kind in self.weights if kind in model), key=len, default="")
-        return self.weights[found] if found else 1.0
+        gpu_type = max((kind for kind in self.weights if kind in model), key=len, default="")
+        return self.weights[gpu_type] if gpu_type else 1.0
 
 
 def amounts(needs: PodRequirements, times: int = 1) -> Amounts:
     """Return what pods of these needs charge, whatever GPUs they get."""
-    found: dict[QuotaKey, int] = {(PODS, ""): times}
+    charge: dict[QuotaKey, int] = {(PODS, ""): times}
     gpus = 0
     for resource, quantity in needs.requests:
         if resource == GPU:
             gpus += quantity * MILLI
             continue
-        found[(resource, "")] = quantity * times
+        charge[(resource, "")] = quantity * times
         if resource.startswith(MIG_PREFIX):
             gpus += profile_share_milli(resource.removeprefix(MIG_PREFIX)) * quantity
     if needs.share is not None:
         gpus += (needs.share.milli or MILLI) * needs.share.devices
     if gpus:
-        found[(GPU, "")] = gpus * times
-    return tuple(sorted(found.items()))
+        charge[(GPU, "")] = gpus * times
+    return tuple(sorted(charge.items()))
 
 
 def sum_requests(parts: Mapping[PodRequirements, int]) -> Amounts:
@@ -233,7 +234,7 @@ class GpuTypes:
 
 
 def gpu_types_of(queues: Iterable[Queue], rates: GpuWeights) -> GpuTypes:
-    """Return the GPU kinds that any queue has a quota for; longer names are looked at first."""
+    """Return the GPU kinds that any queue has a quota for; longer names are compared first."""
     names = {quota.gpu_type for queue in queues for quota in queue.quotas} - {""}
     return GpuTypes(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
 

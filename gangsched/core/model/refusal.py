@@ -2,12 +2,17 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gangsched.core.model.ids import GangId, PodName
+from gangsched.core.renamed import RenamedAttribute
 
 
 class Reason(StrEnum):
-    """The vocabulary of refusals; each is a Condition reason and a metric label."""
+    """The reasons of refusals; each is a Condition reason and a metric label."""
+
+    if not TYPE_CHECKING:  # a type checker refuses the old name
+        NO_ROOM = RenamedAttribute("NOT_ENOUGH_FREE")
 
     NO_GROUP = "PodGroupMissing"
     TOO_FEW_PODS = "TooFewPods"
@@ -15,7 +20,7 @@ class Reason(StrEnum):
     UNKNOWN_QUEUE = "UnknownQueue"
     UNSATISFIABLE = "NoNodeQualifies"
     TOO_LARGE = "LargerThanCluster"
-    NO_ROOM = "NotEnoughFree"
+    NOT_ENOUGH_FREE = "NotEnoughFree"
     TOPOLOGY = "TopologyDoesNotFit"
     MISCONFIGURED = "Misconfigured"
     MAKING_ROOM = "MakingRoom"

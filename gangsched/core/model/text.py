@@ -6,9 +6,9 @@ _LETTERS = 60
 
 
 def _clipping() -> reprlib.Repr:
-    found = reprlib.Repr()
-    found.maxstring = found.maxother = found.maxlong = _LETTERS
-    return found
+    clipping = reprlib.Repr()
+    clipping.maxstring = clipping.maxother = clipping.maxlong = _LETTERS
+    return clipping
 
 
 shown = _clipping().repr

@@ -10,11 +10,12 @@ from typing import Any
 
 from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.pods import GpuShare, PodRequirements
-from gangsched.core.model.queues import Quota
+from gangsched.core.model.queues import Queue, Quota
 
 FIELDS: Mapping[type, Mapping[str, str]] = {
     Constraints: {"gpu_types": "gpu_kinds"},
     PodRequirements: {"unmodelled_constraints": "beyond"},
+    Queue: {"non_preemptible_may_borrow": "firm_loans"},
     Quota: {"gpu_type": "kind"},
     Spread: {"pods_max": "most"},
 }

@@ -24,10 +24,10 @@ Starts = Callable[[PendingGang, Snapshot, float | None], bool]
 """Whether a gang, changed in some way, starts on a snapshot, at a moment (None: now)."""
 
 _RELEASED_MAX = 200
-"""Running gangs looked at for when capacity comes free; beyond it the answer would be a guess."""
+"""The number of running gangs considered for when capacity comes free; more would be a guess."""
 
 _WAITS_PLANNED = 4
-"""So many moments are planned in full; where others are before it at each, none is reported."""
+"""The number of moments that are planned in full; if the gang starts at none, none is reported."""
 
 _UNHELPED = frozenset(
     {
@@ -39,13 +39,13 @@ _UNHELPED = frozenset(
         Reason.BEYOND_PLANNER,
     }
 )
-"""Refusals that nothing lifts which a gang could ask for otherwise, or wait for."""
+"""Refusals that neither a changed request nor waiting can lift."""
 
 
 def advise(waiting: PendingGang, snapshot: Snapshot, refusal: Refusal, starts: Starts) -> Refusal:
-    """Return the refusal with remedies; a gang with a senseless request gets none.
+    """Return the refusal with remedies; a gang with an invalid request gets none.
 
-    The snapshot has to hold all waiting gangs.
+    The snapshot has to hold all pending gangs.
     """
     if refusal.reason in _UNHELPED:
         return refusal
@@ -59,7 +59,7 @@ def advise(waiting: PendingGang, snapshot: Snapshot, refusal: Refusal, starts: S
 
 @dataclass(frozen=True, slots=True)
 class _Advisor:
-    """Looks for what helps one gang."""
+    """Looks for remedies for one gang."""
 
     waiting: PendingGang
     snapshot: Snapshot
@@ -69,10 +69,10 @@ class _Advisor:
     def remedies(self) -> Iterator[Remedy]:
         scope = resolve_constraints(self.waiting, self.snapshot.cluster)
         helped: set[str] = set()
-        for one in relaxations(self.waiting, scope):
-            if one.binding not in helped and self._helps(one.waiting):
-                helped.add(one.binding)
-                yield Remedy(one.kind, one.message)
+        for relaxation in relaxations(self.waiting, scope):
+            if relaxation.binding not in helped and self._helps(relaxation.waiting):
+                helped.add(relaxation.binding)
+                yield Remedy(relaxation.kind, relaxation.message)
         for remedy in (self._fewer(), self._one_node(), self._released()):
             if remedy is not None:
                 yield remedy
@@ -88,7 +88,7 @@ class _Advisor:
         scope = resolve_constraints(waiting, cluster)
         unit = max(kind.rules.unit(0) for kind in pod_classes(waiting, scope, cluster))
         if len(scope.roles) and unit > 1:
-            return None  # slices of one role among several: what to leave out is the user's choice
+            return None  # slices of one role among several: the user must choose which pods to omit
         low, high = 0, waiting.members_min
         while low + unit < high:  # `low` members start (or none), `high` do not
             middle = (low + (high - low) // 2) // unit * unit
@@ -104,7 +104,7 @@ class _Advisor:
         return Remedy("members", f"{plural(low, 'pod')} instead of {waiting.members_min}")
 
     def _one_node(self) -> Remedy | None:
-        """Try what the closest node lacks beside GPUs: it may be all that is missing."""
+        """Try to add the resources, other than the main one, that the closest node lacks."""
         miss = self.refusal.near_miss
         main = main_resource([member.needs for member in self.waiting.members])
         if miss is None or not miss.lacks or main in dict(miss.lacks):
@@ -122,8 +122,8 @@ class _Advisor:
         """Find the first moment at which gangs that end by then have freed capacity and quota."""
         others = self._holders()
         known = sorted(
-            (one for one in others if one.end_s is not None),
-            key=lambda one: (one.end_s or 0.0, one.gang.id),
+            (gang for gang in others if gang.end_s is not None),
+            key=lambda gang: (gang.end_s or 0.0, gang.gang.id),
         )[:_RELEASED_MAX]
         first = self._first(known)
         moments = range(first, len(known) + 1) if first is not None else range(0)
@@ -137,23 +137,23 @@ class _Advisor:
         if first is not None:
             return None
         unknown = sorted(
-            (one for one in others if one.end_s is None),
-            key=lambda one: (len(one.places), one.gang.id),
+            (gang for gang in others if gang.end_s is None),
+            key=lambda gang: (len(gang.places), gang.gang.id),
         )[:_RELEASED_MAX]
-        enough = (one for one in unknown if self._may_fit((one,)))
-        for one, _ in zip(enough, range(_WAITS_PLANNED), strict=False):
-            if self.starts(_unknown(self.waiting), ended(self.snapshot, {one.gang.id}), None):
-                return Remedy("wait", f"{_what(one)} of gang {one.gang.id} come free")
+        enough = (gang for gang in unknown if self._may_fit((gang,)))
+        for gang, _ in zip(enough, range(_WAITS_PLANNED), strict=False):
+            if self.starts(_unknown(self.waiting), ended(self.snapshot, {gang.gang.id}), None):
+                return Remedy("wait", f"{_what(gang)} of gang {gang.gang.id} come free")
         return None
 
     def _holders(self) -> list[RunningGang]:
-        """Return all other gangs that take capacity, each once."""
-        found = sorted(self.snapshot.occupants, key=lambda one: one.gang.id)
+        """Return all other gangs that use capacity, each once."""
+        occupants = sorted(self.snapshot.occupants, key=lambda gang: gang.gang.id)
         whole = []
-        for gang, parts in groupby(found, key=lambda one: one.gang.id):
+        for gang_id, parts in groupby(occupants, key=lambda gang: gang.gang.id):
             first, *more = parts
-            places = (*first.places, *(place for one in more for place in one.places))
-            if gang != self.waiting.gang.id:
+            places = (*first.places, *(place for gang in more for place in gang.places))
+            if gang_id != self.waiting.gang.id:
                 whole.append(replace(first, places=places))
         return whole
 
@@ -184,13 +184,13 @@ def _growing(total: int) -> Iterator[int]:
 
 
 def _unknown(waiting: PendingGang) -> PendingGang:
-    """Return a gang of which nothing was worked out: it asks for something of its own."""
+    """Return a gang without cached charge and equivalence class: its request has changed."""
     kinds = tuple(dict.fromkeys(member.needs for member in waiting.members))
     return replace(waiting, charge=(), request_fingerprint=0, pod_classes=kinds)
 
 
 def _ids(gangs: Iterable[RunningGang]) -> frozenset[GangId]:
-    return frozenset(one.gang.id for one in gangs)
+    return frozenset(gang.gang.id for gang in gangs)
 
 
 def _what(gang: RunningGang) -> str:

@@ -1,6 +1,7 @@
-"""What a gang wants to have placed: its pods by kind, the most and the least of each.
+"""The pods of a gang to place, by pod class, with the maximum and the minimum of each.
 
-Pods of one kind have equal needs and equal rules, whatever their roles, and are counted together.
+Pods of one class have equal requirements and constraints, whatever their roles. They are counted
+together.
 """
 
 from collections import Counter
@@ -19,10 +20,10 @@ from gangsched.core.placement.constraints import PodConstraints, ResolvedConstra
 
 @dataclass(eq=False, slots=True)
 class PodClass:
-    """Equal pods, in rank order; `least` of them must be placed.
+    """Pods with equal requirements, in rank order; at least `pods_min` must be placed.
 
-    `only` restricts a few late members to the domain of those that run already. `split` means that
-    whole slices cannot be made of as many as must be placed.
+    `allowed` restricts late members to the domain where others of their slice run. `split` says
+    that the pods that must be placed do not make whole slices.
     """
 
     needs: PodRequirements
@@ -39,7 +40,7 @@ class PodClass:
 
     @property
     def pods_max(self) -> int:
-        """Return how many of them can be placed at all: whole slices."""
+        """Return how many pods can be placed at most, in whole slices."""
         unit = self.rules.unit(0)
         return len(self.members) // unit * unit
 
@@ -47,10 +48,12 @@ class PodClass:
 def pod_classes(
     waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster
 ) -> list[PodClass]:
-    """Return the gang's open places by kind, with the least of each."""
+    """Return the members to place by pod class, with the minimum of each class."""
     late = _domains_of_late_members(waiting, scope, cluster)
     kinds: dict[object, PodClass] = {}
-    seen: dict[tuple[str, int], PodClass] = {}  # needs are shared objects: their ids are quick keys
+    seen: dict[
+        tuple[str, int], PodClass
+    ] = {}  # requirements are shared objects: their ids are quick keys
     for member in waiting.members:
         if late and member.rank in late:
             rules = PodConstraints(scope.of_role(member.role).required)
@@ -69,20 +72,20 @@ def pod_classes(
                 kind = kinds.setdefault((member.needs, rules), PodClass(member.needs, rules, []))
             seen[quick] = kind
         kind.members.append(member)
-    found = list(kinds.values())
-    for kind in found:
+    classes = list(kinds.values())
+    for kind in classes:
         kind.members.sort(key=lambda member: member.rank)
-    _share_minimum(waiting, found)
-    return found
+    _share_minimum(waiting, classes)
+    return classes
 
 
 def _class_sharing_slices(
     kinds: Iterable[PodClass], member: Member, rules: PodConstraints
 ) -> PodClass | None:
-    """Return the kind that shares slices with a member though their needs differ a little.
+    """Return the class that shares slices with a member although their requirements differ.
 
-    The API server adds tolerations to pods, and webhooks an affinity to some of them: places of
-    their role that have no pod yet have neither, and are of the same slices nevertheless.
+    The API server adds tolerations to pods, and webhooks may add an affinity. Members without a
+    pod have neither, and belong to the same slices nevertheless.
     """
     if not rules.slices:
         return None
@@ -95,20 +98,20 @@ def _class_sharing_slices(
     return None
 
 
-def _common_needs(one: PodRequirements, other: PodRequirements) -> PodRequirements | None:
-    """Return needs that suit two pods which differ in what they tolerate, or what is not modelled.
+def _common_needs(first: PodRequirements, second: PodRequirements) -> PodRequirements | None:
+    """Return requirements for two pods that differ in tolerations or unmodelled constraints.
 
-    None where they differ in more.
+    Return None if they differ in more.
     """
-    tolerations = tuple(each for each in one.tolerations if each in other.tolerations)
-    beyond = tuple(dict.fromkeys((*one.unmodelled_constraints, *other.unmodelled_constraints)))
-    both = replace(one, tolerations=tolerations, unmodelled_constraints=beyond)
-    same = replace(other, tolerations=tolerations, unmodelled_constraints=beyond) == both
+    tolerations = tuple(each for each in first.tolerations if each in second.tolerations)
+    beyond = tuple(dict.fromkeys((*first.unmodelled_constraints, *second.unmodelled_constraints)))
+    both = replace(first, tolerations=tolerations, unmodelled_constraints=beyond)
+    same = replace(second, tolerations=tolerations, unmodelled_constraints=beyond) == both
     return both if same else None
 
 
 def _share_minimum(waiting: PendingGang, kinds: list[PodClass]) -> None:
-    """Decide how many of each kind make the smallest gang that may start."""
+    """Divide the minimum of the gang among its classes."""
     left = waiting.members_min
     roles = [Counter(member.role for member in kind.members) for kind in kinds]
     for role, minimum in waiting.role_members_min:
@@ -129,7 +132,7 @@ def _share_minimum(waiting: PendingGang, kinds: list[PodClass]) -> None:
 
 
 def select_members(kind: PodClass, count: int, waiting: PendingGang) -> list[Member]:
-    """Return which members are placed when only `count` are: each role's minimum comes first."""
+    """Return the members to place if only `count` are: the minimum of each role comes first."""
     if count >= len(kind.members):
         return kind.members
     minimum = dict(waiting.role_members_min)
@@ -146,23 +149,25 @@ def select_members(kind: PodClass, count: int, waiting: PendingGang) -> list[Mem
 
 
 _Domains = tuple[tuple[int, int], ...]
-"""Level and code of each domain that something must be in."""
+"""Level and code of each domain that a member must be in."""
 
 
 def _domains_of_late_members(
     waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster
 ) -> dict[int, _Domains]:
-    """Return, by rank, where a late member must go because others of its slice run there."""
-    found: dict[int, _Domains] = {}
+    """Return, by rank, the domains of late members: those where others of their slice run."""
+    domains_by_rank: dict[int, _Domains] = {}
     if not waiting.placed_members:
-        return found
+        return domains_by_rank
     ranks = _slice_ranks(waiting, scope)
-    places: dict[tuple[int, str, int], int] = {}  # where a slice runs: the row of its first member
+    places: dict[
+        tuple[int, str, int], int
+    ] = {}  # the row of the first member of each slice that runs
     for size in {size for member in waiting.members for _, size in _slices(scope, member)}:
-        for seat in waiting.placed_members:
-            row = cluster.rows.get(seat.node)
+        for placed in waiting.placed_members:
+            row = cluster.rows.get(placed.node)
             if row is not None:
-                pool, rank = ranks[seat.rank]
+                pool, rank = ranks[placed.rank]
                 places.setdefault((size, pool, rank // size), row)
     for member in waiting.members:
         pool, rank = ranks[member.rank]
@@ -172,8 +177,8 @@ def _domains_of_late_members(
             if row is not None:
                 domains.append((level, int(scope.codes(level, len(cluster.names))[row])))
         if domains:
-            found[member.rank] = tuple(domains)
-    return found
+            domains_by_rank[member.rank] = tuple(domains)
+    return domains_by_rank
 
 
 def _slices(scope: ResolvedConstraints, member: Member) -> tuple[tuple[int, int], ...]:
@@ -181,7 +186,7 @@ def _slices(scope: ResolvedConstraints, member: Member) -> tuple[tuple[int, int]
 
 
 def _inside(domains: _Domains, scope: ResolvedConstraints, cluster: Cluster) -> Mask:
-    """Return which slots are in all of some domains."""
+    """Return the slots that are in all of these domains."""
     slots = len(cluster.names)
     mask = np.ones(slots, dtype=np.bool_)
     for level, code in domains:
@@ -190,30 +195,30 @@ def _inside(domains: _Domains, scope: ResolvedConstraints, cluster: Cluster) -> 
 
 
 def _slice_ranks(waiting: PendingGang, scope: ResolvedConstraints) -> dict[int, tuple[str, int]]:
-    """Return for each rank of the gang its pool (a role, or all that share slices) and place."""
-    everyone = [(member.rank, member.role) for member in waiting.members]
-    everyone += [(seat.rank, seat.role) for seat in waiting.placed_members]
+    """Return the pool of each rank (a role, or all that share slices), and its index there."""
+    ranks = [(member.rank, member.role) for member in waiting.members]
+    ranks += [(placed.rank, placed.role) for placed in waiting.placed_members]
     next_of: dict[str, int] = {}
-    found: dict[int, tuple[str, int]] = {}
-    for rank, role in sorted(everyone):
+    slice_ranks: dict[int, tuple[str, int]] = {}
+    for rank, role in sorted(ranks):
         pool = role if role in scope.roles else ""
-        found[rank] = pool, next_of.get(pool, 0)
+        slice_ranks[rank] = pool, next_of.get(pool, 0)
         next_of[pool] = next_of.get(pool, 0) + 1
-    return found
+    return slice_ranks
 
 
 def placed_members_mask(
     waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster, kind: PodClass | None
 ) -> Mask | None:
-    """Return the required domain that running members fix, for the gang or for one kind."""
+    """Return the required domain that running members fix, for the gang or for one class."""
     rules = scope.rules if kind is None else kind.rules
     if rules.required is None:
         return None
     codes = scope.codes(rules.required, len(cluster.names))
-    for seat in waiting.placed_members:
-        row = cluster.rows.get(seat.node)
+    for placed in waiting.placed_members:
+        row = cluster.rows.get(placed.node)
         if row is None or codes[row] == UNKNOWN:
             continue
-        if kind is None or seat.role in kind.roles:
+        if kind is None or placed.role in kind.roles:
             return np.asarray(codes == codes[row])
     return None

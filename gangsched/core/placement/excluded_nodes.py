@@ -1,4 +1,4 @@
-"""Nodes with capacity that a pod may not use: taints, nodeSelector, affinity."""
+"""Describes nodes with capacity that a pod may not use: taints, nodeSelector, affinity."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,17 +15,17 @@ _ANY = Toleration(key="", operator="Exists", value="", effect="")
 
 
 def describe_excluded(
-    cluster: Cluster, needs: PodRequirements, room: Callable[[PodRequirements], Ints]
+    cluster: Cluster, needs: PodRequirements, capacity_of: Callable[[PodRequirements], Ints]
 ) -> str:
     """Write how many nodes have capacity that the pods may not use, and why; "" if none.
 
-    `room` counts how many such pods each node takes.
+    `capacity_of` returns how many such pods each node takes.
     """
     barred = cluster.live & ~cluster.eligible(needs)
     if not barred.any():
         return ""
     anywhere = replace(needs, selector=(), required=(), tolerations=(_ANY,))
-    barred &= room(anywhere) > 0
+    barred &= capacity_of(anywhere) > 0
     if not barred.any():
         return ""
     tolerant = cluster.eligible(replace(needs, selector=(), required=()))
@@ -50,7 +50,7 @@ def _tainted(cluster: Cluster, needs: PodRequirements, rows: Ints) -> list[str]:
             taint.key
             for taint in taints
             if taint.effect != "PreferNoSchedule"
-            and not any(one.tolerates(taint) for one in needs.tolerations)
+            and not any(toleration.tolerates(taint) for toleration in needs.tolerations)
         )
         key = next(keys, "node.kubernetes.io/unschedulable")
         counts[key] = counts.get(key, 0) + 1

@@ -17,7 +17,7 @@ from gangsched.core.placement.relaxations import Relaxation, relaxations, withou
 from gangsched.core.snapshot import Snapshot
 
 _NAMED = 8
-"""Of many things the first are named in a sentence."""
+"""The number of names that a message lists."""
 
 Fits = Callable[[PendingGang], bool]
 Roles = tuple[str, ...]
@@ -29,8 +29,8 @@ def explain(
 ) -> Refusal:
     """Return why the minimum of a gang does not fit, the worst obstacle first.
 
-    The order is: a pod class that no node could ever take, what the empty cluster cannot hold, what
-    lacks free capacity now, the binding constraint. `fits` plans a changed gang.
+    The order is: a pod class that no node takes even when it is empty, a gang larger than the empty
+    cluster, a lack of free capacity now, the binding constraint. `fits` plans a changed gang.
     """
     cluster = snapshot.cluster
     kinds = pod_classes(waiting, scope, cluster)
@@ -67,9 +67,9 @@ def explain(
     if constrained and not _fits_when_empty(waiting, snapshot, fits):
         return _constraint_refusal(waiting, snapshot, scope, kinds, fits, empty=True)
     for needs, (roles, count) in wanted.items():
-        room = int((cluster.capacity(needs) * scope.allowed).sum())
-        if room < count and not (constrained and int(cluster.capacity(needs).sum()) >= count):
-            return _capacity_refusal(waiting, cluster, roles, needs, count, room)
+        possible = int((cluster.capacity(needs) * scope.allowed).sum())
+        if possible < count and not (constrained and int(cluster.capacity(needs).sum()) >= count):
+            return _capacity_refusal(waiting, cluster, roles, needs, count, possible)
     if constrained:
         return _constraint_refusal(waiting, snapshot, scope, kinds, fits, empty=False)
     total = sum(count for _, count in wanted.values())
@@ -79,7 +79,7 @@ def explain(
     )
     return Refusal(
         waiting.gang.id,
-        Reason.NO_ROOM,
+        Reason.NOT_ENOUGH_FREE,
         f"Each pod class fits alone, but no placement was found for all {total} pods "
         f"together{learnt}.",
         wanted=total,
@@ -150,27 +150,27 @@ def _best_domain(cluster: Cluster, scope: ResolvedConstraints, kinds: list[PodCl
     if level is None:
         return ""
     kind = max(kinds, key=lambda one: one.pods_min)
-    room = cluster.capacity(kind.needs) * scope.allowed
-    codes = scope.codes(level, len(room))
+    capacity = cluster.capacity(kind.needs) * scope.allowed
+    codes = scope.codes(level, len(capacity))
     known = codes != UNKNOWN
-    totals = np.bincount(codes[known], weights=room[known]).astype(np.int64)
+    totals = np.bincount(codes[known], weights=capacity[known]).astype(np.int64)
     if not len(totals) or not totals.any():
         return ""
     best = int(np.argmax(totals))
     return (
         f"; the {scope.level_name(level)} with most capacity, {scope.name(level, best, cluster)}, "
-        f"takes {totals[best]}, the whole cluster {int(room.sum())}"
+        f"takes {totals[best]}, the whole cluster {int(capacity.sum())}"
     )
 
 
 def _by_needs(kinds: list[PodClass]) -> Wanted:
     """Count pods of equal requirements together, whatever their roles."""
-    found: Wanted = {}
+    wanted: Wanted = {}
     for kind in kinds:
         if kind.pods_min > 0:
-            roles, total = found.get(kind.needs, ((), 0))
-            found[kind.needs] = ((*roles, *kind.roles), total + kind.pods_min)
-    return found
+            roles, total = wanted.get(kind.needs, ((), 0))
+            wanted[kind.needs] = ((*roles, *kind.roles), total + kind.pods_min)
+    return wanted
 
 
 def describe_pod(needs: PodRequirements) -> str:
@@ -191,11 +191,11 @@ def describe_pod(needs: PodRequirements) -> str:
 
 
 def _named(parts: Iterable[str]) -> str:
-    """Write the first of many parts."""
-    found = list(parts)
-    if len(found) > _NAMED:
-        found[_NAMED:] = [f"{len(found) - _NAMED} others"]
-    return " and ".join(found)
+    """Join the parts; of many, only the first."""
+    names = list(parts)
+    if len(names) > _NAMED:
+        names[_NAMED:] = [f"{len(names) - _NAMED} others"]
+    return " and ".join(names)
 
 
 def _lacks(miss: NearMiss) -> str:
@@ -255,8 +255,10 @@ def _missing_mig_profile(cluster: Cluster, needs: PodRequirements) -> str:
         ):
             continue
         nodes = [node for node in cluster.nodes if node is not None and node.gpu_model]
-        found = {mig_profiles.model_of(node.gpu_model, node.gpu_memory_mib) for node in nodes}
-        models = sorted((model for model in found if model is not None), key=lambda one: one.name)
+        gpu_models = {mig_profiles.model_of(node.gpu_model, node.gpu_memory_mib) for node in nodes}
+        models = sorted(
+            (model for model in gpu_models if model is not None), key=lambda one: one.name
+        )
         if any(model.shape(profile) for model in models):
             continue
         known = any(model.shape(profile) for model in mig_profiles.MODELS.values())
@@ -273,11 +275,11 @@ def _capacity_refusal(
     roles: Roles,
     needs: PodRequirements,
     count: int,
-    room: int,
+    possible: int,
 ) -> Refusal:
     miss = None
     closest = ""
-    if room == 0:
+    if possible == 0:
         miss = closest_node(cluster, needs, empty=False)
         lacks = _lacks(miss)
         closest = f" The closest node, {miss.node}, lacks {lacks}." if lacks else ""
@@ -286,12 +288,12 @@ def _capacity_refusal(
         closest += f" {barred}."
     return Refusal(
         waiting.gang.id,
-        Reason.NO_ROOM,
+        Reason.NOT_ENOUGH_FREE,
         f"{_subject(roles)} {plural(count, 'pod')} of {describe_pod(needs)} at once, and the "
-        f"free capacity takes {room} now.{closest}",
+        f"free capacity takes {possible} now.{closest}",
         role=roles[0],
         wanted=count,
-        possible=room,
+        possible=possible,
         near_miss=miss,
     )
 
@@ -299,8 +301,8 @@ def _capacity_refusal(
 def closest_node(cluster: Cluster, needs: PodRequirements, *, empty: bool) -> NearMiss:
     """Return the eligible node that lacks the smallest part of one pod's requests."""
     vector = cluster.request_vector(needs)
-    room = cluster.allocatable if empty else cluster.free()
-    lacking = np.maximum(vector - np.maximum(room, 0), 0)
+    free = cluster.allocatable if empty else cluster.free()
+    lacking = np.maximum(vector - np.maximum(free, 0), 0)
     share = (lacking / np.maximum(vector, 1)).sum(axis=1)
     share[~cluster.eligible(needs)] = np.inf
     row = int(np.argmin(share))

@@ -1,12 +1,12 @@
-"""Filling a gang into the tree of domains, by counting.
+"""Places a gang by counting how many pods each node and each domain takes.
 
-A placer brings one function, `BinChooser`: given how much each bin can take, how much goes where.
-Bins are nodes, or domains of a level, counted in whole slices. Everything else is the same for
-every such placer and lives here: constraints, all or the minimum or nothing, the hardest kind
-first, rank order, the refusal.
+A placer supplies one function, a `BinChooser`. It receives the capacity of each bin, and returns
+how many pods go to each. Bins are nodes, or domains of a level, counted in whole slices. This
+module has what such placers share: constraints, the minimum, the order of pod classes, the ranks of
+members, and the refusal.
 
-For pods of one kind the counts are exact, so that a refusal is a proof. With several kinds they
-are filled one after the other, which may miss a placement that exists; the refusal says so.
+For one pod class the counts are exact, so that a refusal is a proof. Several classes are placed one
+after the other, which may miss a placement that exists; then the refusal says so.
 """
 
 from collections.abc import Iterator
@@ -42,16 +42,16 @@ from gangsched.core.renamed import renamed
 from gangsched.core.snapshot import Snapshot
 
 Counts = list[Ints]
-"""How many pods of each kind go to each slot, in the order of the kinds."""
+"""For each pod class, how many of its pods go to each slot."""
 
 _DOMAINS_COMPARED = 8
 
 
 @dataclass(frozen=True, slots=True)
 class CountedPlacement:
-    """A placement in counts: the kinds, how many of each, where, and on which kind of GPU.
+    """A placement as counts: the pod classes, their pods in each slot, and the GPU type.
 
-    `order` is that in which the kinds were filled: shares of GPUs fit in this order.
+    `order` is the order in which the classes were placed: shares of GPUs fit in this order.
     """
 
     kinds: list[PodClass]
@@ -64,7 +64,7 @@ class CountedPlacement:
 def fill(
     waiting: PendingGang, snapshot: Snapshot, style: FillStrategy | BinChooser
 ) -> Placement | Refusal:
-    """Place every member if possible, else as many as fit above the minimum, else refuse."""
+    """Place every member, or else as many as fit above the minimum, or else refuse."""
     if not isinstance(style, FillStrategy):
         style = FillStrategy(style)
     cluster = snapshot.cluster
@@ -72,10 +72,10 @@ def fill(
         scope = resolve_constraints(waiting, cluster)
     except MisconfiguredError as error:
         return Refusal(waiting.gang.id, Reason.MISCONFIGURED, str(error))
-    found = search(waiting, snapshot, scope, style)
-    if found is None:
+    counted = search(waiting, snapshot, scope, style)
+    if counted is None:
         return explain(waiting, snapshot, scope, lambda trial: _fills(trial, snapshot, style))
-    return placement(waiting, snapshot, scope, found)
+    return placement(waiting, snapshot, scope, counted)
 
 
 def is_feasible(waiting: PendingGang, snapshot: Snapshot) -> bool:
@@ -94,14 +94,14 @@ def _fills(waiting: PendingGang, snapshot: Snapshot, style: FillStrategy) -> boo
 
 
 def may_be_feasible(waiting: PendingGang, cluster: Cluster) -> bool:
-    """Return whether counting pods alone leaves hope: cheap, and never wrong when it says no."""
+    """Return whether counting alone allows a placement; a False is always right, and cheap."""
     if len(waiting.pod_classes) != 1:
         return True
     return int(cluster.capacity(waiting.pod_classes[0]).sum()) >= waiting.members_min
 
 
 def is_exactly_countable(waiting: PendingGang) -> bool:
-    """Return whether a gang fits just where the pods that nodes take one by one are enough."""
+    """Return whether a gang fits if and only if nodes together take enough of its pods."""
     plain = not (
         waiting.constraints.is_restrictive()
         or waiting.constraints.gpu_types
@@ -116,7 +116,7 @@ def is_exactly_countable(waiting: PendingGang) -> bool:
 def search(
     waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, style: FillStrategy
 ) -> CountedPlacement | None:
-    """Find counts for as many members as possible, on the first kind of GPU that takes any."""
+    """Find counts for as many members as possible, on the first GPU type that takes the gang."""
     kinds = pod_classes(waiting, scope, snapshot.cluster)
     if any(kind.split for kind in kinds) or not any(kind.members for kind in kinds):
         return None
@@ -129,7 +129,7 @@ def search(
 
 
 def _fill_most(filling: "Filling", mask: Mask) -> Counts | None:
-    """Place everything, or the largest number between minimum and everything that fits."""
+    """Place all members, or the largest number that fits and is not below the minimum."""
     kinds = filling.kinds
     everything = [kind.pods_max for kind in kinds]
     least = [kind.pods_min for kind in kinds]
@@ -140,7 +140,7 @@ def _fill_most(filling: "Filling", mask: Mask) -> Counts | None:
     if best is None:
         return None
     low, high = 0, sum(everything) - sum(least)
-    while low + 1 < high:  # `low` surplus pods fit, `high` do not
+    while low + 1 < high:  # `low` pods above the minimum fit, `high` do not
         middle = (low + high) // 2
         counts = filling.attempt(_with_surplus(kinds, middle), mask)
         if counts is None:
@@ -161,14 +161,14 @@ def _with_surplus(kinds: list[PodClass], surplus: int) -> list[int]:
 
 
 def placement(
-    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, found: CountedPlacement
+    waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, counted: CountedPlacement
 ) -> Placement:
-    """Give counted places to members: neighbouring ranks get neighbouring nodes."""
+    """Assign members to the counted nodes: neighbouring ranks get neighbouring nodes."""
     cluster = snapshot.cluster
     slots = len(cluster.names)
     nodes: list[tuple[PodName, NodeName]] = []
     keys = [scope.codes(level, slots) for level in reversed(range(scope.depth))]
-    for kind, counts in zip(found.kinds, found.counts, strict=True):
+    for kind, counts in zip(counted.kinds, counted.counts, strict=True):
         rows = np.flatnonzero(counts)
         order = rows[np.lexsort((rows, *(key[rows] for key in keys)))]
         members = select_members(kind, int(counts.sum()), waiting)
@@ -176,21 +176,21 @@ def placement(
         nodes.extend(
             (member.name, cluster.names[row]) for member, row in zip(members, places, strict=True)
         )
-    devices = _devices(found, nodes, snapshot)
-    return Placement(tuple(nodes), devices=devices, gpu_kind=found.gpu)
+    devices = _devices(counted, nodes, snapshot)
+    return Placement(tuple(nodes), devices=devices, gpu_kind=counted.gpu)
 
 
 def _devices(
-    found: CountedPlacement, nodes: list[tuple[PodName, NodeName]], snapshot: Snapshot
+    counted: CountedPlacement, nodes: list[tuple[PodName, NodeName]], snapshot: Snapshot
 ) -> tuple[tuple[PodName, Devices], ...]:
-    """Choose GPUs for members that share one, in the order in which they were found to fit."""
-    if all(kind.needs.share is None for kind in found.kinds):
+    """Choose GPUs for members that share GPUs, in the order in which the classes were placed."""
+    if all(kind.needs.share is None for kind in counted.kinds):
         return ()
     places = dict(nodes)
     chosen: list[tuple[PodName, Devices]] = []
     with snapshot.trial() as trial:
-        for index in found.order or range(len(found.kinds)):
-            kind = found.kinds[index]
+        for index in counted.order or range(len(counted.kinds)):
+            kind = counted.kinds[index]
             for member in kind.members:
                 if member.name in places:
                     row = snapshot.cluster.rows[places[member.name]]
@@ -201,7 +201,7 @@ def _devices(
 
 @dataclass(slots=True)
 class Filling:
-    """Attempts to fill one gang; `seated` members count for spread."""
+    """Attempts to place one gang; members that are placed already count for spread."""
 
     waiting: PendingGang
     snapshot: Snapshot
@@ -212,7 +212,7 @@ class Filling:
     _members: Ints = field(init=False)
 
     def attempt(self, wanted: list[int], mask: Mask) -> Counts | None:
-        """Return counts for `wanted` pods of each kind, or None where they were not found."""
+        """Return counts for `wanted` pods of each class, or None if none were found."""
         mask = mask & self.scope.located(len(mask))
         fixed = placed_members_mask(self.waiting, self.scope, self.snapshot.cluster, None)
         if fixed is not None:
@@ -241,9 +241,10 @@ class Filling:
         return best[1] if best is not None else None
 
     def _domains(self, level: int, wanted: list[int], mask: Mask) -> Iterator[Mask]:
-        """Yield the domains of a level that may hold the gang, the tightest first.
+        """Yield the domains of a level that may take the gang, the tightest first.
 
-        Of very many the roomiest come after the tightest, and the others are not tried.
+        Of very many domains, half of those tried are the tightest, and half those with the most
+        capacity.
         """
         codes = self.scope.codes(level, len(mask))
         possible: Mask | None = None
@@ -251,8 +252,8 @@ class Filling:
         for kind, count in zip(self.kinds, wanted, strict=True):
             if not count:
                 continue
-            room = self.snapshot.cluster.capacity(kind.needs) * mask
-            total = np.bincount(codes[mask], weights=room[mask]).astype(np.int64)
+            capacity = self.snapshot.cluster.capacity(kind.needs) * mask
+            total = np.bincount(codes[mask], weights=capacity[mask]).astype(np.int64)
             large_enough = total >= count
             possible = large_enough if possible is None else possible & large_enough
             slack = total - count if slack is None else np.minimum(slack, total - count)
@@ -266,7 +267,7 @@ class Filling:
             yield mask & (codes == code)
 
     def _fill(self, wanted: list[int], mask: Mask) -> Counts | None:
-        """Fill every kind within the mask, the hardest first."""
+        """Place every class within the mask, the hardest first."""
         self.snapshot.progress.check()
         cluster = self.snapshot.cluster
         counts: Counts = [np.zeros(len(mask), dtype=np.int64) for _ in self.kinds]
@@ -277,18 +278,18 @@ class Filling:
                 kind = self.kinds[index]
                 if not wanted[index]:
                     continue
-                found = self._one_kind(kind, wanted[index], mask)
-                if found is None:
+                filled = self._one_kind(kind, wanted[index], mask)
+                if filled is None:
                     return None
-                counts[index] = found
-                self._members = self._members + found
+                counts[index] = filled
+                self._members = self._members + filled
                 if len(self.kinds) > 1:
-                    for row in np.flatnonzero(found):
-                        trial.add_pods(int(row), kind.needs, int(found[row]))
+                    for row in np.flatnonzero(filled):
+                        trial.add_pods(int(row), kind.needs, int(filled[row]))
         return counts
 
     def _hardest_first(self, wanted: list[int], mask: Mask) -> list[int]:
-        """Order kinds by how much of their own capacity they would use up."""
+        """Order classes by the ratio of their capacity to their pods, the smallest ratio first."""
         if len(wanted) == 1:
             return [0]
         slack = []
@@ -302,49 +303,49 @@ class Filling:
         mask = mask & self.scope.located(len(mask), kind.rules)
         if kind.allowed is not None:
             mask = mask & kind.allowed
-        room = cluster.capacity(kind.needs) * mask
+        capacity = cluster.capacity(kind.needs) * mask
         if self.waiting.pods_per_node_max is not None:
-            room = np.clip(self.waiting.pods_per_node_max - self._members, 0, room)
+            capacity = np.clip(self.waiting.pods_per_node_max - self._members, 0, capacity)
         descent = TreeFill(cluster, self.scope, self.style, kind, self._members)
         fixed = placed_members_mask(self.waiting, self.scope, cluster, kind)
         level = kind.rules.required
         if fixed is not None:
-            return descent.fill(room * fixed, wanted)
+            return descent.fill(capacity * fixed, wanted)
         if level is None and kind.rules.preferred is not None:
-            found = self._in_one_domain(descent, room, wanted, kind.rules.preferred)
-            if found is not None:
-                return found
+            counts = self._in_one_domain(descent, capacity, wanted, kind.rules.preferred)
+            if counts is not None:
+                return counts
         if level is None:
-            return descent.fill(room, wanted)
-        return self._in_one_domain(descent, room, wanted, level)
+            return descent.fill(capacity, wanted)
+        return self._in_one_domain(descent, capacity, wanted, level)
 
     def _in_one_domain(
-        self, descent: "TreeFill", room: Ints, wanted: int, level: int
+        self, descent: "TreeFill", capacity: Ints, wanted: int, level: int
     ) -> Ints | None:
-        """Place all pods of a kind in one domain, the tightest that takes them."""
-        codes = self.scope.codes(level, len(room))
-        totals = descent.capacities(room, level)
+        """Place all pods of a class in one domain, the tightest that takes them."""
+        codes = self.scope.codes(level, len(capacity))
+        totals = descent.capacities(capacity, level)
         for code in np.lexsort((np.arange(len(totals)), totals)):
             if totals[code] >= wanted and code <= codes.max(initial=-1):
-                found = descent.fill(room * (codes == code), wanted)
-                if found is not None:
-                    return found
+                counts = descent.fill(capacity * (codes == code), wanted)
+                if counts is not None:
+                    return counts
         return None
 
 
 def tries(kinds: list[PodClass]) -> int:
-    """Return in how many domains pods of these kinds are tried."""
+    """Return the number of domains to try for these classes."""
     return max(DOMAINS_TRIED.most // max(len(kinds), 1), _DOMAINS_COMPARED)
 
 
 def _placed_members_by_row(waiting: PendingGang, cluster: Cluster) -> Ints:
-    """Return how many members each slot holds already."""
-    seats = np.zeros(len(cluster.names), dtype=np.int64)
-    for seat in waiting.placed_members:
-        row = cluster.rows.get(seat.node)
+    """Return how many placed members each slot has."""
+    members = np.zeros(len(cluster.names), dtype=np.int64)
+    for placed in waiting.placed_members:
+        row = cluster.rows.get(placed.node)
         if row is not None:
-            seats[row] += 1
-    return seats
+            members[row] += 1
+    return members
 
 
 if not TYPE_CHECKING:  # a type checker refuses the old names

@@ -2,7 +2,7 @@
 
 Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient
 Descent", USENIX ATC'23. F(node) = sum over typical pods m, weighted by their share, of all idle
-thousandths where m cannot run (or wants no GPU), else of those on GPUs too full for m.
+thousandths where m cannot run (or requests no GPU), else of those on GPUs too full for m.
 """
 
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from gangsched.core.snapshot import Snapshot
 Floats = NDArray[np.float64]
 
 _TYPICAL_PODS_MAX = 256
-"""Shapes of pods that the measure looks at, the most frequent; each is tried on every node."""
+"""How many of the most frequent requirements the measure uses; each is tried on every node."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypicalPod:
-    """A usual pod and its share of the workload; shares sum to one."""
+    """The requirements of a typical pod, and its share of the workload; shares sum to one."""
 
     needs: PodRequirements
     share: float
@@ -60,9 +60,9 @@ def state_of(cluster: Cluster, rows: Ints) -> FreeResources:
 
 @dataclass(frozen=True, slots=True)
 class _TypicalArrays:
-    """Usual pods as arrays. `can` and `milli` are of shape (slots, typical).
+    """Typical pods as arrays. `can` and `milli` are of shape (slots, typical).
 
-    `milli` are thousandths of one GPU, 0 where that is not possible.
+    `milli` are the requested thousandths of one GPU, 0 on nodes that cannot serve the request.
     """
 
     wants: Ints
@@ -76,18 +76,18 @@ class _TypicalArrays:
 def _typical_arrays(cluster: Cluster, typical: tuple[TypicalPod, ...]) -> _TypicalArrays:
     gpu = cluster.resources.index(GPU)
     vectors = np.stack(
-        [cluster.request_vector(one.needs) for one in typical]
+        [cluster.request_vector(pod.needs) for pod in typical]
     )  # (typical, resources)
     others = np.delete(np.arange(vectors.shape[1]), gpu)
     every = np.arange(len(cluster.names))
-    asked = [_gpus(cluster, one.needs, every) for one in typical]
+    asked = [_gpus(cluster, pod.needs, every) for pod in typical]
     return _TypicalArrays(
         vectors[:, others],
         others,
         np.array([count for count, _ in asked]),
-        np.stack([_able(cluster, one.needs) for one in typical], axis=1),
+        np.stack([_able(cluster, pod.needs) for pod in typical], axis=1),
         np.stack([milli for _, milli in asked], axis=1),
-        np.array([one.share for one in typical]),
+        np.array([pod.share for pod in typical]),
     )
 
 
@@ -103,11 +103,11 @@ def measure(cluster: Cluster, state: FreeResources, typical: tuple[TypicalPod, .
     milli = usual.milli[state.rows]
     free = state.free[:, None, usual.others]
     can = usual.can[state.rows] & np.all((free >= usual.wants) | (usual.wants == 0), axis=2)
-    room = state.parts[:, None, :] >= milli[:, :, None]  # (n, typical, devices)
-    shared = np.where(milli < MILLI, room.sum(axis=2), 0)
+    fits = state.parts[:, None, :] >= milli[:, :, None]  # (n, typical, devices)
+    shared = np.where(milli < MILLI, fits.sum(axis=2), 0)
     can &= (usual.count > 0) & (milli > 0) & (state.idle[:, None] + shared >= usual.count)
     total = state.idle * MILLI + state.parts.sum(axis=1)
-    unusable = np.where(room, 0, state.parts[:, None, :]).sum(axis=2)
+    unusable = np.where(fits, 0, state.parts[:, None, :]).sum(axis=2)
     result: Floats = (np.where(can, unusable, total[:, None]) * usual.shares).sum(axis=1)
     return result
 
@@ -115,7 +115,7 @@ def measure(cluster: Cluster, state: FreeResources, typical: tuple[TypicalPod, .
 def growth(
     cluster: Cluster, rows: Ints, needs: PodRequirements, typical: tuple[TypicalPod, ...]
 ) -> tuple[Floats, Ints]:
-    """Return how much F of each row grows by one such pod, and the shared GPU it would best join.
+    """Return how much F of each row grows by one such pod, and the best shared GPU for the pod.
 
     The second array holds a position among the row's shared GPUs (by index), or -1 for a new one.
     """
@@ -149,9 +149,9 @@ def growth(
 
 
 def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[TypicalPod, ...]:
-    """Return the most frequent shapes of all pods in the snapshot with their shares."""
+    """Return the most frequent requirements of all pods in the snapshot, with their shares."""
     seen: dict[PodRequirements, int] = dict(snapshot.cluster.pods_by_needs)
-    others = [gang for line in snapshot.equivalence_classes for gang in line.gangs]
+    others = [gang for view in snapshot.equivalence_classes for gang in view.gangs]
     for gang in (waiting, *snapshot.waiting, *others):
         for member in gang.members:
             seen[member.needs] = seen.get(member.needs, 0) + 1
@@ -164,7 +164,7 @@ def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[TypicalPod, ...]
 
 
 def _gpus(cluster: Cluster, needs: PodRequirements, rows: Ints) -> tuple[int, Ints]:
-    """Return how many GPUs a pod wants, and thousandths of each, on each row (0: not possible)."""
+    """Return the GPUs a pod requests, and thousandths of each on each row (0: not possible)."""
     if needs.share is None:
         count = int(cluster.request_vector(needs)[cluster.resources.index(GPU)])
         return count, np.full(len(rows), MILLI, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""What a placement costs, as a list of numbers compared from left to right."""
+"""The cost of a placement: numbers that are compared from left to right."""
 
 from enum import StrEnum
 
@@ -14,7 +14,7 @@ Cost = tuple[int, ...]
 
 
 class PlacementObjective(StrEnum):
-    """What is to be small, in the order a policy lists them.
+    """The objectives to minimise, in the order in which a policy lists them.
 
     DOMAINS: how many domains of each level are used (the preferred level first, then the coarsest)
     and how many hosts. PREFERENCE: node preferences that are not met. LEFTOVER: how much of the
@@ -33,20 +33,20 @@ DEFAULT = (PlacementObjective.DOMAINS, PlacementObjective.PREFERENCE, PlacementO
 
 
 def main_resource(needs: list[PodRequirements]) -> str:
-    """Return what is scarce for a gang: GPUs, else its first extended resource, else CPU."""
-    names = {name for one in needs for name, _ in one.requests}
-    if GPU in names or any(one.share is not None for one in needs):
+    """Return the scarcest resource of a gang: GPUs, else its first extended resource, else CPU."""
+    names = {name for pod in needs for name, _ in pod.requests}
+    if GPU in names or any(pod.share is not None for pod in needs):
         return GPU
     extended = sorted(name for name in names if "/" in name)
     return extended[0] if extended else "cpu"
 
 
 class PlacementCosts:
-    """Costs of placements of one gang: what many of them need is worked out once.
+    """Computes the costs of placements of one gang; intermediate values are cached.
 
-    `free` is what is free of the main resource, shape (slots,), never negative; `around` the same
-    summed over the domain each slot is in (the slot itself where that is unknown), one per level.
-    `growth` is what one pod of each kind adds to the fragmentation of each slot.
+    `free` is the free amount of the main resource, shape (slots,), never negative. `around` is its
+    sum over the domain of each slot at a level (of the slot alone if its domain is unknown).
+    `growth` is the fragmentation that one pod of each class adds to each slot.
     """
 
     def __init__(
@@ -68,25 +68,25 @@ class PlacementCosts:
         self._preference_weights: list[Ints] | None = None
 
     def around(self, level: int) -> Ints:
-        """Return what is free in the domain of a level around each slot."""
-        found = self._around.get(level)
-        if found is None:
+        """Return the free amount in the domain of each slot at a level."""
+        free = self._around.get(level)
+        if free is None:
             codes = self.scope.codes(level, len(self.free))
             known = codes != UNKNOWN
             sums = np.bincount(codes[known], weights=self.free[known]).astype(np.int64)
-            found = self.free.copy()
-            found[known] = sums[codes[known]]
-            self._around[level] = found
-        return found
+            free = self.free.copy()
+            free[known] = sums[codes[known]]
+            self._around[level] = free
+        return free
 
     def preference_weights(self) -> list[Ints]:
-        """Return the preference each slot earns, for each kind."""
+        """Return the preference weight of each slot, for each class."""
         if self._preference_weights is None:
-            self._preference_weights = [self.cluster.preference_weights(one) for one in self.needs]
+            self._preference_weights = [self.cluster.preference_weights(pod) for pod in self.needs]
         return self._preference_weights
 
     def cost(self, counts: list[Ints]) -> Cost:
-        """Return the cost of pods per kind and slot."""
+        """Return the cost of the pods of each class on each slot."""
         used = np.flatnonzero(counts[0] if len(counts) == 1 else sum(counts))
         cost: list[int] = []
         for objective in self.objectives:
@@ -104,14 +104,14 @@ class PlacementCosts:
         return tuple(cost)
 
     def _domains(self, level: int, rows: Ints) -> Ints:
-        """Return one slot of each domain used; a node of unknown place is a domain of its own."""
+        """Return one slot of each used domain; a node without a domain is one of its own."""
         codes = self.scope.codes(level, len(self.free))[rows]
         codes = np.where(codes == UNKNOWN, -2 - rows, codes)
         _, first = np.unique(codes, return_index=True)
         return rows[first]
 
     def _preference(self, counts: list[Ints]) -> int:
-        if not any(one.preferred for one in self.needs):
+        if not any(pod.preferred for pod in self.needs):
             return 0
         pairs = zip(counts, self.preference_weights(), strict=True)
         return sum(int((count * score).sum()) for count, score in pairs)

@@ -48,12 +48,12 @@ def _relaxations(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[R
         )
     yield from _wider_levels(waiting, scope)
     yield from _slices(waiting, scope)
-    for one in asked.spread:
-        rest = tuple(other for other in asked.spread if other != one)
+    for spread in asked.spread:
+        rest = tuple(other for other in asked.spread if other != spread)
         yield Relaxation(
             "spread",
-            f"more than {plural(one.pods_max, 'pod')} in one {one.level}",
-            f"with at most {plural(one.pods_max, 'pod')} in one {one.level}",
+            f"more than {plural(spread.pods_max, 'pod')} in one {spread.level}",
+            f"with at most {plural(spread.pods_max, 'pod')} in one {spread.level}",
             _with(waiting, replace(asked, spread=rest)),
         )
     if asked.avoid or waiting.excluded_nodes:
@@ -98,21 +98,21 @@ def _wider_levels(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[
 
 def _slices(waiting: PendingGang, scope: ResolvedConstraints) -> Iterator[Relaxation]:
     asked = waiting.constraints
-    for index, one in enumerate(asked.near.slices):
+    for index, slice_request in enumerate(asked.near.slices):
         fewer = asked.near.slices[:index] + asked.near.slices[index + 1 :]
         yield Relaxation(
             "level",
-            f"slices of {one.size} across {one.level}s",
-            f"with every {one.size} pods in one {one.level}",
+            f"slices of {slice_request.size} across {slice_request.level}s",
+            f"with every {slice_request.size} pods in one {slice_request.level}",
             _with(waiting, replace(asked, near=replace(asked.near, slices=fewer))),
         )
     for role, near in waiting.near_role:
-        for index, one in enumerate(near.slices):
+        for index, slice_request in enumerate(near.slices):
             fewer = near.slices[:index] + near.slices[index + 1 :]
             yield Relaxation(
                 "level",
-                f"slices of {one.size} across {one.level}s for role {role}",
-                f"with every {one.size} pods of role {role} in one {one.level}",
+                f"slices of {slice_request.size} across {slice_request.level}s for role {role}",
+                f"with every {slice_request.size} pods of role {role} in one {slice_request.level}",
                 _with_role(waiting, role, replace(near, slices=fewer)),
             )
 

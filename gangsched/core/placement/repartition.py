@@ -1,7 +1,7 @@
-"""Repartitioning idle GPUs (MIG), where that is what a gang lacks.
+"""Repartitions idle GPUs (MIG) if a gang lacks GPUs or MIG instances.
 
-A GPU in use is never touched. Which of a node's GPUs a pod has is the kubelet's secret, so GPUs
-of one layout count as idle only when none of the resources they offer is in use on that node.
+A GPU in use is never repartitioned. Only the kubelet knows which GPU of a node a pod uses. So the
+GPUs of one layout count as idle only if no resource that they offer is in use on that node.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 
 _SECONDS = 1.0
-"""Deterministic seconds for one choice of cuts; the models have tens of integers."""
+"""Deterministic seconds for one choice of layouts; the models have tens of integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ def place_with_repartition(
 
 def _wanted(waiting: PendingGang) -> dict[str, int]:
     """Return how many MIG instances and whole GPUs the smallest gang needs."""
-    found: dict[str, int] = {}
-    for member in sorted(waiting.members, key=lambda one: one.rank)[: waiting.members_min]:
+    wanted: dict[str, int] = {}
+    for member in sorted(waiting.members, key=lambda m: m.rank)[: waiting.members_min]:
         for name, quantity in member.needs.requests:
             if name == GPU or name.startswith(RESOURCE):
-                found[name] = min(found.get(name, 0) + quantity, AMOUNT.most)
-    return found
+                wanted[name] = min(wanted.get(name, 0) + quantity, AMOUNT.most)
+    return wanted
 
 
 def _pools(cluster: Cluster) -> Iterator[GpuPool]:
@@ -98,7 +98,7 @@ def _pools(cluster: Cluster) -> Iterator[GpuPool]:
             continue
         for layout in sorted(set(node.layouts)):
             if _idle(cluster, row, layout):
-                indices = tuple(i for i, one in enumerate(node.layouts) if one == layout)
+                indices = tuple(i for i, present in enumerate(node.layouts) if present == layout)
                 yield GpuPool(name, model, layout, indices)
 
 
@@ -110,7 +110,7 @@ def _idle(cluster: Cluster, row: int, layout: Layout) -> bool:
 
 
 def _masks(waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster) -> Iterator[Mask]:
-    """Yield where the cuts may be: each domain of the required level, or everywhere."""
+    """Yield the nodes where GPUs may be repartitioned: each required domain, or all nodes."""
     level = scope.rules.required
     if level is None:
         for _, mask in scope.gpu_masks:
@@ -129,7 +129,7 @@ def _masks(waiting: PendingGang, scope: ResolvedConstraints, cluster: Cluster) -
 def _choose(
     wanted: dict[str, int], cluster: Cluster, pools: list[GpuPool], mask: Mask
 ) -> list[Repartition] | None:
-    """Choose the fewest GPUs to cut, as counts of maximal layouts per node (CP-SAT)."""
+    """Choose the fewest GPUs to repartition, as counts of maximal layouts per node (CP-SAT)."""
     inside = [pool for pool in pools if mask[cluster.rows[pool.node]]]
     short = {
         name: quantity - _free(cluster, name, mask)
@@ -143,7 +143,7 @@ def _choose(
     gains: dict[str, list[cp_model.LinearExprT]] = {name: [] for name in short}
     touched: list[cp_model.IntVar] = []
     for index, pool in enumerate(inside):
-        targets = [one for one in _targets(pool.model, short) if one != pool.layout]
+        targets = [layout for layout in _targets(pool.model, short) if layout != pool.layout]
         here = [model.new_int_var(0, len(pool.indices), "") for _ in targets]
         model.add(sum(here) <= len(pool.indices))
         used = model.new_bool_var("")
@@ -176,7 +176,7 @@ def _choose(
 
 
 def _targets(model: Model, short: dict[str, int]) -> list[Layout]:
-    """Return the layouts worth cutting to: a whole GPU, and maximal ones that offer what lacks."""
+    """Return the useful layouts: a whole GPU, and maximal ones that offer a missing resource."""
     useful = [layout for layout in maximal(model) if any(name in offers(layout) for name in short)]
     return [(), *useful] if GPU in short else useful
 

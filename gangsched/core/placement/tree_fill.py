@@ -1,4 +1,7 @@
-"""One kind of pod going down the tree of domains: capacity is summed up, shares are handed down."""
+"""Distributes the pods of one class over the tree of domains, from the root to the nodes.
+
+Capacity is summed up level by level; then each domain gets a share of the pods.
+"""
 
 from dataclasses import dataclass
 
@@ -12,14 +15,14 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass
 
 _LAST = -(10**9)
-"""Preference of nodes at an unknown place in the topology."""
+"""Preference of nodes without a known domain."""
 
 
 @dataclass(frozen=True, slots=True)
 class FillStrategy:
-    """How a placer fills: its chooser, and whether it goes down the tree level by level.
+    """How a placer distributes pods: its chooser, and whether it uses every topology level.
 
-    Without `descend` only levels that constraints name are looked at.
+    Without `descend`, only the levels that constraints name count.
     """
 
     choose: BinChooser
@@ -27,12 +30,12 @@ class FillStrategy:
 
 
 TOPOLOGY_FILL = FillStrategy(fewest_bins, descend=True)
-"""How the planner asks whether a gang fits at all, whatever placer is configured."""
+"""The strategy by which the planner checks whether a gang fits, whatever placer is configured."""
 
 
 @dataclass(slots=True)
 class TreeFill:
-    """One kind of pod going down the tree: capacity is summed up, then shares are handed down."""
+    """Distributes the pods of one class; `members` of the gang are placed on each slot already."""
 
     cluster: Cluster
     scope: ResolvedConstraints
@@ -40,30 +43,30 @@ class TreeFill:
     kind: PodClass
     members: Ints
 
-    def fill(self, room: Ints, wanted: int) -> Ints | None:
-        """Return counts per slot that sum to `wanted`, or None when they do not fit."""
+    def fill(self, capacity: Ints, wanted: int) -> Ints | None:
+        """Return counts per slot that sum to `wanted`, or None if the pods do not fit."""
         levels = self._levels()
-        room = self._capped(room)
-        if not levels:  # only nodes: the common case, kept short
-            if int(room.sum()) < wanted:
+        capacity = self._capped(capacity)
+        if not levels:  # only nodes: the common case, kept fast
+            if int(capacity.sum()) < wanted:
                 return None
-            counts = np.zeros(len(room), dtype=np.int64)
-            self._distribute_to_hosts(np.flatnonzero(room), room, wanted, counts)
+            counts = np.zeros(len(capacity), dtype=np.int64)
+            self._distribute_to_hosts(np.flatnonzero(capacity), capacity, wanted, counts)
             return counts
-        sums = self._sums(room, levels)
+        sums = self._sums(capacity, levels)
         if int(sums[levels[0]].sum()) < wanted:
             return None
-        counts = np.zeros(len(room), dtype=np.int64)
-        self._distribute(levels, 0, np.flatnonzero(room), sums, room, wanted, counts)
+        counts = np.zeros(len(capacity), dtype=np.int64)
+        self._distribute(levels, 0, np.flatnonzero(capacity), sums, capacity, wanted, counts)
         return counts
 
-    def capacities(self, room: Ints, level: int) -> Ints:
-        """Return how many pods each domain of a level takes, whole slices and spread counted."""
+    def capacities(self, capacity: Ints, level: int) -> Ints:
+        """Return how many pods each domain of a level takes, by capacity, slices and spread."""
         levels = sorted({*self._levels(), level} - {self.scope.depth})
-        room = self._capped(room)
+        capacity = self._capped(capacity)
         if level >= self.scope.depth:
-            return room
-        return self._sums(room, levels)[level]
+            return capacity
+        return self._sums(capacity, levels)[level]
 
     def _levels(self) -> list[int]:
         depth = self.scope.depth
@@ -72,22 +75,22 @@ class TreeFill:
         levels.update(self.scope.spread)
         return sorted(level for level in levels if level < depth)
 
-    def _capped(self, room: Ints) -> Ints:
-        """Apply spread and slices that name the host itself."""
+    def _capped(self, capacity: Ints) -> Ints:
+        """Apply the spread and the slices of the host level."""
         host = self.scope.depth
         if host in self.scope.spread:
-            room = np.clip(self.scope.spread[host] - self.members, 0, room)
+            capacity = np.clip(self.scope.spread[host] - self.members, 0, capacity)
         unit = self.kind.rules.unit(host)
-        return room // unit * unit if unit > 1 else room
+        return capacity // unit * unit if unit > 1 else capacity
 
-    def _sums(self, room: Ints, levels: list[int]) -> dict[int, Ints]:
+    def _sums(self, capacity: Ints, levels: list[int]) -> dict[int, Ints]:
         """Return the capacity of each bin by level.
 
-        Each level is summed from the next finer one, after that was cut to whole slices.
+        Each level is summed from the next finer one, rounded down to whole slices.
         """
-        slots = len(room)
+        slots = len(capacity)
         sums: dict[int, Ints] = {}
-        finer, finer_codes = room, np.arange(slots, dtype=np.int64)
+        finer, finer_codes = capacity, np.arange(slots, dtype=np.int64)
         for level in reversed(levels):
             codes = self._bins(level, slots)
             size = self._domains(level) + slots
@@ -104,7 +107,7 @@ class TreeFill:
         return sums
 
     def _bins(self, level: int, slots: int) -> Ints:
-        """Return the bin of each slot: its domain, or a bin of its own where that is unknown."""
+        """Return the bin of each slot: its domain, or a bin of its own if the domain is unknown."""
         codes = self.scope.codes(level, slots)
         return np.where(codes == UNKNOWN, self._domains(level) + np.arange(slots), codes)
 
@@ -117,33 +120,37 @@ class TreeFill:
         at: int,
         rows: Ints,
         sums: dict[int, Ints],
-        room: Ints,
+        capacity: Ints,
         wanted: int,
         counts: Ints,
     ) -> None:
-        """Give `wanted` pods to the domains (or nodes) under one domain, with slots `rows`."""
+        """Distribute `wanted` pods over the domains or nodes of one domain, with slots `rows`."""
         if at == len(levels):
-            self._distribute_to_hosts(rows, room, wanted, counts)
+            self._distribute_to_hosts(rows, capacity, wanted, counts)
             return
         level = levels[at]
         unit = self.kind.rules.unit(level)
-        bins = self._bins(level, len(room))[rows]
+        bins = self._bins(level, len(capacity))[rows]
         domains, position = np.unique(bins, return_inverse=True)
         units = sums[level][domains] // unit
         preference = self.cluster.preference_weights(self.kind.needs)[rows]
-        liked = np.bincount(position, weights=preference * room[rows])
-        of_pod = (liked / np.maximum(np.bincount(position, weights=room[rows]), 1)).astype(np.int64)
+        liked = np.bincount(position, weights=preference * capacity[rows])
+        of_pod = (liked / np.maximum(np.bincount(position, weights=capacity[rows]), 1)).astype(
+            np.int64
+        )
         of_pod[domains >= self._domains(level)] = _LAST
         shares = self._choose(None, units, of_pod, wanted // unit)
         for index in np.flatnonzero(shares):
             inside = rows[position == index]
-            self._distribute(levels, at + 1, inside, sums, room, int(shares[index]) * unit, counts)
+            self._distribute(
+                levels, at + 1, inside, sums, capacity, int(shares[index]) * unit, counts
+            )
 
-    def _distribute_to_hosts(self, rows: Ints, room: Ints, wanted: int, counts: Ints) -> None:
+    def _distribute_to_hosts(self, rows: Ints, capacity: Ints, wanted: int, counts: Ints) -> None:
         unit = self.kind.rules.unit(self.scope.depth)
         preference = self.cluster.preference_weights(self.kind.needs)[rows]
-        counts[rows] = self._choose(rows, room[rows] // unit, preference, wanted // unit) * unit
+        counts[rows] = self._choose(rows, capacity[rows] // unit, preference, wanted // unit) * unit
 
-    def _choose(self, rows: Ints | None, room: Ints, preference: Ints, wanted: int) -> Ints:
+    def _choose(self, rows: Ints | None, capacity: Ints, preference: Ints, wanted: int) -> Ints:
         needs = self.kind.needs
-        return self.style.choose(Bins(self.cluster, needs, rows, room, preference, wanted))
+        return self.style.choose(Bins(self.cluster, needs, rows, capacity, preference, wanted))

@@ -87,7 +87,7 @@ def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal 
     most, queue = tree.priority_max(waiting.gang.queue, namespace)
     if waiting.priority <= most:
         return None
-    said = f"The gang's priority is {waiting.priority}"
+    subject = f"The gang's priority is {waiting.priority}"
     if queue:
         why = f"queue {queue} allows at most {most} (spec.maxPriorityClassName)"
     else:
@@ -95,7 +95,7 @@ def _priority(waiting: PendingGang, namespace: str, tree: QueueTree) -> Refusal 
             f"classes above {most}, such as system-cluster-critical, are for namespace "
             f"{SYSTEM_NAMESPACE} unless spec.maxPriorityClassName of a queue allows them"
         )
-    return _not_permitted(waiting, f"{said}, and {why}; name another priorityClassName.")
+    return _not_permitted(waiting, f"{subject}, and {why}; name another priorityClassName.")
 
 
 def may_be_exclusive(cluster: Cluster, tree: QueueTree, queue: str, asked: Constraints) -> bool:
@@ -169,11 +169,11 @@ def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal |
     first = short[0]
     never = usage.empty.shortfalls(waiting.gang.queue, charge)
     if never:
-        said = never[0]
-        most = number(said.key, said.available)
+        shortfall = never[0]
+        most = number(shortfall.key, shortfall.available)
         message = (
-            f"Queue {waiting.gang.queue} can use at most {most} {said.key[0]}, borrowed quota "
-            f"included; the gang needs {number(said.key, said.wanted)}."
+            f"Queue {waiting.gang.queue} can use at most {most} {shortfall.key[0]}, borrowed quota "
+            f"included; the gang needs {number(shortfall.key, shortfall.wanted)}."
         )
         return Refusal(waiting.gang.id, Reason.BEYOND_QUOTA, message)
     message = f"{describe(first, waiting.gang.queue, usage)}."
@@ -184,12 +184,12 @@ def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refus
     """Return why a gang that may not be preempted would need borrowed quota, or None."""
     if waiting.gang.preemptible:
         return None
-    found = nominal_shortfall(usage, waiting.gang.queue, charge)
-    if found is None:
+    shortfall = nominal_shortfall(usage, waiting.gang.queue, charge)
+    if shortfall is None:
         return None
     never = nominal_shortfall(usage.empty, waiting.gang.queue, charge)
     reason = Reason.MAY_NOT_BORROW if never is None else Reason.BEYOND_QUOTA
-    message = f"{describe_shortfall(never or found, waiting.gang.queue)}."
+    message = f"{describe_shortfall(never or shortfall, waiting.gang.queue)}."
     return Refusal(waiting.gang.id, reason, message)
 
 

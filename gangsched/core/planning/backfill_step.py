@@ -11,7 +11,9 @@ from gangsched.core.planning.profiles.quota_profile import QuotaProjection
 from gangsched.core.preemption.first_feasible import smallest_feasible_count
 from gangsched.core.snapshot import BackfillReservation, Snapshot
 
-CAPACITY_REASONS = frozenset({Reason.NO_ROOM, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
+CAPACITY_REASONS = frozenset(
+    {Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED}
+)
 """Refusals for lack of capacity: time, or gangs that end, would help."""
 
 SHORTAGE_REASONS = CAPACITY_REASONS | {Reason.OVER_QUOTA}
@@ -23,8 +25,8 @@ _PLACEMENTS_TRIED = 3
 def restore_reservations(context: PlanningContext) -> None:
     """Restore the reservations of earlier cycles, before any gang has its turn.
 
-    If a gang runs for longer than was expected and a reservation is no longer possible, it is
-    kept for the next moment there is some.
+    If a gang runs for longer than expected and a reservation is no longer possible, the earliest
+    possible start is reserved instead.
     """
     if context.policies.backfill is None:
         return
@@ -45,8 +47,8 @@ def reserve_start(
 ) -> Refusal:
     """Reserve a start for a gang that does not start now, if the backfill policy says so.
 
-    A backfill reservation is kept from cycle to cycle: only a gang that outranks its gang takes it
-    away (`PlanningContext.lapse`).
+    A backfill reservation is kept from cycle to cycle. Only a gang that outranks its gang revokes
+    it (`PlanningContext.revoke_outranked`).
     """
     if context.policies.backfill is None or waiting.is_scale_up:
         return refusal
@@ -84,7 +86,7 @@ def _restore(
 def _reserve_earliest(
     context: PlanningContext, waiting: PendingGang, before_s: float = float("inf")
 ) -> float | None:
-    """Reserve nodes and quota from the first moment that both are free; return that moment."""
+    """Reserve nodes and quota from the first moment that both are free; return it."""
     claim, ahead = context.quota_claim(waiting), context.quota_projection(waiting)
     if ahead is not None:
         while not context.quota_profile.is_available(claim, ahead):
@@ -101,7 +103,7 @@ def _reserve_earliest(
         view = context.availability.view_at(namespace, waiting.gang.queue, time_s, end_s)
         return replace(context.snapshot, cluster=view)
 
-    # It is taken that a later moment never works worse.
+    # The search assumes that a later moment is never worse.
     count = smallest_feasible_count(
         len(times), lambda number: is_feasible(least, at(times[number - 1]))
     )

@@ -1,4 +1,4 @@
-"""What one planning cycle works on: the cluster, the queues' usage, and what is to come."""
+"""The state of one planning cycle: cluster, usage of queues, reservations and expected ends."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -39,7 +39,7 @@ _SEARCH_BUDGET = 500
 search in a large cluster, several in a small one. Other gangs are deferred to the next cycle."""
 
 _SEARCH_COST = 100
-"""What a search costs beside the running gangs that it considers, counted in running gangs."""
+"""The fixed cost of a search, counted in running gangs."""
 
 ALWAYS = float("-inf")
 """The boundary of a refusal that holds for gangs of any run time."""
@@ -71,7 +71,7 @@ class PlanningContext:
             snapshot.cluster, self._releases, now_s, snapshot.rules.advance_reservations
         )
         self.quota_profile = QuotaProfile()
-        self.waiting = {one.gang.id: one for one in snapshot.waiting}
+        self.waiting = {waiting.gang.id: waiting for waiting in snapshot.waiting}
         self.victims: set[GangId] = set()
         self.changes = 0
         self._searched = 0
@@ -92,7 +92,7 @@ class PlanningContext:
     @cached_property
     def running(self) -> dict[GangId, RunningGang]:
         """Return the running gangs by name."""
-        return {one.gang.id: one for one in self.snapshot.running}
+        return {gang.gang.id: gang for gang in self.snapshot.running}
 
     # -- reservations -------------------------------------------------------------------------
 
@@ -107,10 +107,10 @@ class PlanningContext:
         reservation: BackfillReservation,
         projection: QuotaProjection | None,
     ) -> None:
-        """Reserve nodes for a gang, and quota on the usage that is projected for the moment."""
+        """Reserve nodes for a gang, and quota on the usage that is projected for its start."""
         self.waiting[waiting.gang.id] = waiting
-        stay = self.occupancy(waiting, reservation.nodes, reservation.start_s)
-        self.availability.reserve(reservation.gang, stay, reservation.nodes)
+        occupancy = self.occupancy(waiting, reservation.nodes, reservation.start_s)
+        self.availability.reserve(reservation.gang, occupancy, reservation.nodes)
         if projection is not None:
             self.quota_profile.reserve(self.quota_claim(waiting), projection)
         self.changes += 1
@@ -121,10 +121,12 @@ class PlanningContext:
         self._may_reserve.clear()
 
     def take_reservation(self, waiting: PendingGang) -> BackfillReservation | None:
-        """Release the reservation of a gang whose turn it is, and return it."""
+        """Release the reservation of the gang that is planned now, and return it."""
         if not self.availability.has_reservation(waiting.gang.id):
             return None
-        own = next(one for one in self.reservations if one.gang == waiting.gang.id)
+        own = next(
+            reservation for reservation in self.reservations if reservation.gang == waiting.gang.id
+        )
         self.release(own.gang)
         return own
 
@@ -142,28 +144,30 @@ class PlanningContext:
         """Return whether the policy allows one more reservation in the tree of a gang's queue."""
         known = self._may_reserve.get(waiting.gang.queue)
         if known is None:
-            backfill, made = (
+            backfill, count = (
                 self.policies.backfill,
                 self._reservations_of_tree.get(self.root_queue(waiting), 0),
             )
-            known = backfill is not None and backfill.reserves(made)
+            known = backfill is not None and backfill.reserves(count)
             self._may_reserve[waiting.gang.queue] = known
         return known and not waiting.is_scale_up
 
     def last_boundary_s(self, waiting: PendingGang) -> float:
-        """Return when the last thing begins that a gang would outlive if it started now.
+        """Return the start of the last reservation that a gang would outlive if it started now.
 
         Two gangs that outlive the same reservations are planned on the same view of the cluster.
         """
         return self.last_boundary_before_s(self.runtime_s(waiting))
 
     def last_boundary_before_s(self, runtime_s: float) -> float:
-        """Return the mark of a gang that runs for so long."""
+        """Return `last_boundary_s` of a gang with this run time."""
         if self._boundaries_s is None:
-            marks = {one.start_s for one in self.reservations} | {
-                one.at_s for one in self.quota_profile
+            boundaries = {
+                *(reservation.start_s for reservation in self.reservations),
+                *(reservation.at_s for reservation in self.quota_profile),
+                *(window.start_s for window in self.availability.windows),
             }
-            self._boundaries_s = sorted(marks | {one.start_s for one in self.availability.windows})
+            self._boundaries_s = sorted(boundaries)
         count = bisect_left(self._boundaries_s, self.now_s + runtime_s)
         return self._boundaries_s[count - 1] if count else ALWAYS
 
@@ -173,10 +177,14 @@ class PlanningContext:
             return False
         yields = self._preemptible_charge(first)
         lower = [
-            one.gang
-            for one in self.reservations
+            reservation.gang
+            for reservation in self.reservations
             if may_take_over(
-                first, yields, self.waiting[one.gang], self._overtaken_charge(one.gang), self.usage
+                first,
+                yields,
+                self.waiting[reservation.gang],
+                self._overtaken_charge(reservation.gang),
+                self.usage,
             )
         ]
         for gang in lower:
@@ -189,10 +197,10 @@ class PlanningContext:
         if known is None:
             waiting = self.waiting[gang]
             known = self._overtaken[gang] = _sum(
-                one.charge
-                for one in self.running.values()
-                if one.queued_since_s > waiting.queued_since_s
-                and one.gang.queue == waiting.gang.queue
+                running.charge
+                for running in self.running.values()
+                if running.queued_since_s > waiting.queued_since_s
+                and running.gang.queue == waiting.gang.queue
             )
         return known
 
@@ -201,8 +209,8 @@ class PlanningContext:
         key = (waiting.gang.queue, waiting.priority)
         known = self._preemptible_charges.get(key)
         if known is None:
-            ones = self.preemptible_by_queue().get(waiting.gang.queue, ())
-            known = _sum(one.charge for one in ones if one.priority < waiting.priority)
+            gangs = self.preemptible_by_queue().get(waiting.gang.queue, ())
+            known = _sum(gang.charge for gang in gangs if gang.priority < waiting.priority)
             self._preemptible_charges[key] = known
         return known
 
@@ -228,14 +236,14 @@ class PlanningContext:
             return None
         usage, tree = self.usage.copy(top), self.usage.tree
         inside = set(tree.subtree(top))
-        for one in self.terminating:
-            if one.gang.queue in inside:
-                usage.charge(one.gang.queue, one.charge, -1)
+        for gang in self.terminating:
+            if gang.gang.queue in inside:
+                usage.charge(gang.gang.queue, gang.charge, -1)
         if top not in self._ends_of_tree:
             self._ends_of_tree[top] = [
-                (end_s, one)
-                for end_s, one in self._releases
-                if one.gang.queue in inside and not one.terminating
+                (end_s, gang)
+                for end_s, gang in self._releases
+                if gang.gang.queue in inside and not gang.terminating
             ]
         return QuotaProjection(usage, self._ends_of_tree[top], self.now_s, self.victims)
 
@@ -243,19 +251,19 @@ class PlanningContext:
 
     def started(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Count a gang that starts now; the cluster was charged already."""
-        stay = self.occupancy(waiting, placed.nodes)
+        occupancy = self.occupancy(waiting, placed.nodes)
         self.changes += 1
-        self._count_start(waiting, stay, charge, 1)
-        self.availability.started(stay)
+        self._count_start(waiting, occupancy, charge, 1)
+        self.availability.started(occupancy)
 
     def undo_start(self, waiting: PendingGang, placed: Placement, charge: Amounts) -> None:
         """Undo `started` for the last gang that started; the cluster is as before it."""
-        stay = self.occupancy(waiting, placed.nodes)
-        self._count_start(waiting, stay, charge, -1)
-        self.availability.undo_start(stay)
+        occupancy = self.occupancy(waiting, placed.nodes)
+        self._count_start(waiting, occupancy, charge, -1)
+        self.availability.undo_start(occupancy)
 
     def _count_start(
-        self, waiting: PendingGang, stay: Occupancy, charge: Amounts, sign: int
+        self, waiting: PendingGang, occupancy: Occupancy, charge: Amounts, sign: int
     ) -> None:
         self.usage.charge(waiting.gang.queue, charge, sign, firm=not waiting.gang.preemptible)
         held = self.users.setdefault(waiting.gang.account, {})
@@ -265,7 +273,7 @@ class PlanningContext:
             namespace = waiting.gang.id.partition("/")[0]
             more = tuple((name, sign * quantity) for name, quantity in waiting.unborn)
             add_to(self.unborn.setdefault(namespace, {}), more)
-        self.quota_profile.started(waiting.gang.queue, charge, stay.end_s, sign)
+        self.quota_profile.started(waiting.gang.queue, charge, occupancy.end_s, sign)
         self._after_terminations = None
         self._borrowing.changed(self.usage.tree.path(waiting.gang.queue))
 
@@ -275,8 +283,8 @@ class PlanningContext:
             return self.snapshot, self.usage
         if self._after_terminations is None:
             what_if = WhatIf(replace(self.snapshot, usage=self.usage))
-            for one in self.terminating:
-                what_if.release(one)
+            for gang in self.terminating:
+                what_if.release(gang)
             self._after_terminations = what_if.snapshot(), what_if.usage
         return self._after_terminations
 
@@ -287,7 +295,7 @@ class PlanningContext:
             waiting, self.preemptible_by_queue(), self._borrowing, usage, charge, self.now_s
         )
         if any(one.gang == waiting.gang.id for one in self.snapshot.backfill_reservations):
-            stay = {waiting.gang.id, *self.victims}  # the gang may run itself, and lack a member
+            stay = {waiting.gang.id, *self.victims}  # the gang may run already, and lack a member
             there = (one for one in self.running.values() if one.gang.id not in stay)
             known = {one.running.gang.id: one for one in overrun(waiting, there, usage, self.now_s)}
             known |= {one.running.gang.id: one for one in found}
@@ -308,21 +316,21 @@ class PlanningContext:
     def preemptible_by_queue(self) -> dict[str, list[RunningGang]]:
         """Return by queue the gangs that may be preempted and are not yet."""
         if self._preemptible is None:
-            ones = (one for one in self.running.values() if one.gang.id not in self.victims)
-            self._preemptible = preemptible(ones, self.usage, self.now_s)
+            gangs = (gang for gang in self.running.values() if gang.gang.id not in self.victims)
+            self._preemptible = preemptible(gangs, self.usage, self.now_s)
         return self._preemptible
 
     def count_preempted(self, gone: Sequence[RunningGang]) -> None:
         """Count gangs that are preempted in this cycle as terminating."""
-        self.victims.update(one.gang.id for one in gone)
+        self.victims.update(gang.gang.id for gang in gone)
         self.terminating.extend(gone)
         self._after_terminations = None
-        for one in gone:
-            self._borrowing.changed(self.usage.tree.path(one.gang.queue))
-        for queue in {one.gang.queue for one in gone} if self._preemptible is not None else ():
-            ones = self.preemptible_by_queue().get(queue, ())
+        for gang in gone:
+            self._borrowing.changed(self.usage.tree.path(gang.gang.queue))
+        for queue in {gang.gang.queue for gang in gone} if self._preemptible is not None else ():
+            gangs = self.preemptible_by_queue().get(queue, ())
             self.preemptible_by_queue()[queue] = [
-                one for one in ones if one.gang.id not in self.victims
+                gang for gang in gangs if gang.gang.id not in self.victims
             ]
         self._preemptible_charges.clear()
 
@@ -346,14 +354,14 @@ class PlanningContext:
 
     def occupancy_of(self, gang: GangId) -> Occupancy:
         """Return the nodes that a running gang uses, and until when."""
-        one = self.running[gang]
-        return Occupancy(one.started_s, one.expected_end_s(self.now_s), slots_of(one))
+        running = self.running[gang]
+        return Occupancy(running.started_s, running.expected_end_s(self.now_s), slots_of(running))
 
     def charge_of_placement(self, waiting: PendingGang, placed: Placement) -> Amounts:
         """Return what a placement charges, on the GPUs it really gets."""
         needs = {member.name: member.needs for member in waiting.members}
-        seats = ((node, needs[name]) for name, node in placed.nodes)
-        return charge_on_nodes(self.snapshot.cluster, self.snapshot.rules.gpu_types, seats)
+        pods = ((node, needs[name]) for name, node in placed.nodes)
+        return charge_on_nodes(self.snapshot.cluster, self.snapshot.rules.gpu_types, pods)
 
 
 def _sum(charges: Iterable[Amounts]) -> Amounts:
@@ -374,5 +382,5 @@ def required_only(waiting: PendingGang) -> PendingGang:
 
 def _expected_ends(snapshot: Snapshot, now_s: float) -> Iterator[tuple[float, RunningGang]]:
     last_s = now_s + _FOREVER_S
-    yield from ((min(one.expected_end_s(now_s), last_s), one) for one in snapshot.occupants)
-    yield from ((now_s + _GRACE_S, one) for one in snapshot.terminating)
+    yield from ((min(gang.expected_end_s(now_s), last_s), gang) for gang in snapshot.occupants)
+    yield from ((now_s + _GRACE_S, gang) for gang in snapshot.terminating)

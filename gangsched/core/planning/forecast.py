@@ -1,9 +1,9 @@
-"""When waiting gangs will start: the planner itself, run forward over expected run times.
+"""Predicts when pending gangs start: the planner runs forward over expected run times.
 
-Each run draws a run time for every gang from what is known of it (see `quota/runtime_history.py`);
-the first takes the median of each. Counting decides the places: proofs are for the present.
-What no run knows, such as gangs that are created later, is learnt from how earlier forecasts came
-true (`quota/start_accuracy.py`).
+Each run draws a run time for every gang from its estimate (see `quota/runtime_history.py`); the
+first run takes the medians. Placements are counted and not proved. No run knows gangs that are
+created later; their effect is learned from how earlier forecasts came true
+(`quota/start_accuracy.py`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -32,7 +32,7 @@ from gangsched.core.what_if import WhatIf, places_of
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much to compute: runs with drawn run times, planning cycles in each, gangs looked at."""
+    """How much to compute: runs with drawn run times, planning cycles in each, and gangs."""
 
     runs: int = 7
     cycles: int = 100
@@ -43,8 +43,8 @@ class Effort:
 class Prediction:
     """When a gang is expected to start: median and range over the runs; None: not within reach.
 
-    `position` counts from 1 in its queue. `source` says what its own run time is known from.
-    `after` is the gang that has to end first: this one starts when that ends.
+    `position` counts from 1 in its queue. `source` is the source of its own run time. `after` is
+    the gang that has to end before this gang starts.
     """
 
     gang: GangId
@@ -57,7 +57,7 @@ class Prediction:
 
 
 def in_queue_order(snapshot: Snapshot, policies: Policies, now_s: float) -> list[PendingGang]:
-    """Return the waiting gangs in the order in which it is their turn."""
+    """Return the pending gangs in the order in which they are planned."""
     usage = snapshot.usage.copy()
     turns = QueueOrderIterator(
         snapshot.waiting, snapshot.equivalence_classes, usage, policies, now_s, charge_of
@@ -71,9 +71,9 @@ def forecast(
     now_s: float,
     effort: Effort | None = None,
 ) -> dict[GangId, Prediction]:
-    """Predict the start of every waiting gang, as far as the effort allows.
+    """Predict the start of every pending gang, as far as the effort allows.
 
-    The snapshot has to hold all waiting gangs, and is left as it was.
+    The snapshot has to hold all pending gangs, and stays unchanged.
 
     Raises:
         StoppedError: the watcher of the snapshot's progress ended it.
@@ -87,49 +87,49 @@ def forecast(
         run = _ForwardRun(near, policies, now_s, number, effort.runs)
         for gang, start_s in run.run(effort.cycles).items():
             starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
-    found: dict[GangId, Prediction] = {}
+    predictions: dict[GangId, Prediction] = {}
     positions: dict[str, int] = {}
     for waiting in order:
         position = positions[waiting.gang.queue] = positions.get(waiting.gang.queue, 0) + 1
-        found_in = sorted(starts.get(waiting.gang.id, []), key=itemgetter(0))
-        drawn = [start_s for start_s, _ in found_in]
+        starts_of_gang = sorted(starts.get(waiting.gang.id, []), key=itemgetter(0))
+        drawn = [start_s for start_s, _ in starts_of_gang]
         known = 2 * len(drawn) > effort.runs  # a start that few runs reach is no median
         estimate = waiting.estimate
-        found[waiting.gang.id] = Prediction(
+        predictions[waiting.gang.id] = Prediction(
             waiting.gang.id,
             position,
             drawn[len(drawn) // 2] if known else None,
             drawn[0] if known else None,
             drawn[-1] if known else None,
             estimate.source if estimate is not None else EstimateSource.ASSUMED,
-            found_in[len(drawn) // 2][1] if known else None,
+            starts_of_gang[len(drawn) // 2][1] if known else None,
         )
-    return found
+    return predictions
 
 
-def ranges(found: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, float]]:
+def ranges(predictions: Mapping[GangId, Prediction]) -> Iterator[tuple[GangId, float, float]]:
     """Yield the first and the last start of each gang that has a prediction."""
-    for gang, one in found.items():
-        if one.low_s is not None and one.high_s is not None:
-            yield gang, one.low_s, one.high_s
+    for gang, prediction in predictions.items():
+        if prediction.low_s is not None and prediction.high_s is not None:
+            yield gang, prediction.low_s, prediction.high_s
 
 
 def with_observed_ranges(
-    found: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
+    predictions: Mapping[GangId, Prediction], by: StartAccuracy, now_s: float
 ) -> dict[GangId, Prediction]:
-    """Return predictions with ranges that real starts lie in, by past accuracy."""
+    """Return the predictions with ranges that are stretched by past accuracy."""
     adjusted = {}
-    for gang, one in found.items():
-        low_s, high_s = one.low_s, one.high_s
+    for gang, prediction in predictions.items():
+        low_s, high_s = prediction.low_s, prediction.high_s
         if low_s is not None and high_s is not None:
             low_s, high_s = by.range_s(now_s, low_s, high_s)
-        adjusted[gang] = replace(one, low_s=low_s, high_s=high_s)
+        adjusted[gang] = replace(prediction, low_s=low_s, high_s=high_s)
     return adjusted
 
 
 @dataclass(slots=True)
 class _ForwardRun:
-    """One run forward, on copies."""
+    """One run forward, on copies of the snapshot."""
 
     snapshot: Snapshot
     policies: Policies
@@ -147,21 +147,21 @@ class _ForwardRun:
     def __post_init__(self) -> None:
         self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
-        self._waiting = {one.gang.id: one for one in self.snapshot.waiting}
-        self._running = {one.gang.id: (self._end_s(one), one) for one in self.snapshot.running}
-        for (
-            one
-        ) in self.snapshot.starting:  # it runs from now on, as a part of its gang if that does
+        self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.waiting}
+        self._running = {
+            running.gang.id: (self._end_s(running), running) for running in self.snapshot.running
+        }
+        for running in self.snapshot.starting:  # as a part of its gang, if that runs already
             end_s, known = self._running.get(
-                one.gang.id, (self._end_s(one), replace(one, places=()))
+                running.gang.id, (self._end_s(running), replace(running, places=()))
             )
-            places = (*known.places, *one.places)
-            self._running[one.gang.id] = end_s, replace(known, places=places, charge=())
-        for one in self.snapshot.terminating:
-            self._what_if.release(one)
+            places = (*known.places, *running.places)
+            self._running[running.gang.id] = end_s, replace(known, places=places, charge=())
+        for running in self.snapshot.terminating:
+            self._what_if.release(running)
 
     def run(self, cycles: int) -> dict[GangId, float]:
-        """Plan, let time pass to the next end, and so on; return when each gang started."""
+        """Plan and advance to the next end in turn; return when each gang started."""
         at_s = self.now_s
         for _ in range(cycles):
             if not self._waiting:
@@ -177,11 +177,11 @@ class _ForwardRun:
                 break
             at_s = min(ends)
             self._ended.clear()
-            for gang, (end_s, one) in list(self._running.items()):
+            for gang, (end_s, running) in list(self._running.items()):
                 if end_s <= at_s:
                     del self._running[gang]
-                    self._what_if.release(one)
-                    self._ended.append(one)
+                    self._what_if.release(running)
+                    self._ended.append(running)
         return self.starts
 
     def _plan(self, at_s: float) -> None:
@@ -189,7 +189,7 @@ class _ForwardRun:
             try:
                 plan = make_plan(self._snapshot(), self.policies, at_s)
                 break
-            except PolicyError as error:  # it will be set aside: its start is unknown
+            except PolicyError as error:  # its plan would fail: its start is unknown
                 del self._waiting[error.gang]
         self._reservations = plan.reserved
         for planned in plan.placements:
@@ -201,7 +201,7 @@ class _ForwardRun:
         return replace(
             self._what_if.copied(),
             waiting=tuple(self._waiting.values()),
-            running=tuple(one for _, one in self._running.values()),
+            running=tuple(running for _, running in self._running.values()),
             terminating=(),
             starting=(),
             backfill_reservations=self._reservations,
@@ -212,7 +212,7 @@ class _ForwardRun:
         if waiting.gang.id not in self.starts:
             self.starts[waiting.gang.id] = at_s
             self._note_predecessor(waiting.gang.id, placed)
-        one = RunningGang(
+        running = RunningGang(
             gang=waiting.gang,
             places=places_of(waiting, placed),
             started_s=at_s,
@@ -223,47 +223,49 @@ class _ForwardRun:
             estimate=waiting.estimate,
             queued_since_s=waiting.queued_since_s,
         )
-        self._running[waiting.gang.id] = (self._end_s(one, at_s), self._what_if.hold(one))
+        self._running[waiting.gang.id] = (self._end_s(running, at_s), self._what_if.hold(running))
 
     def _note_predecessor(self, gang: GangId, placed: Placement) -> None:
-        """Record the gang whose end lets this one start: if possible one on the same nodes."""
+        """Record the gang that has to end before this one starts, if possible on the same nodes."""
         nodes = {node for _, node in placed.nodes}
-        there = [one for one in self._ended if any(place.node in nodes for place in one.places)]
+        there = [
+            ended for ended in self._ended if any(place.node in nodes for place in ended.places)
+        ]
         if there or self._ended:
             self.after[gang] = (there or self._ended)[0].gang.id
 
     def _preempt(self, eviction: Eviction, at_s: float) -> None:
-        end_s, one = self._running.pop(eviction.gang)
+        end_s, running = self._running.pop(eviction.gang)
         if eviction.pods:
-            left = tuple(p for p in one.places if p.name not in eviction.pods)
-            gone = tuple(p for p in one.places if p.name in eviction.pods)
+            left = tuple(p for p in running.places if p.name not in eviction.pods)
+            gone = tuple(p for p in running.places if p.name in eviction.pods)
             self._running[eviction.gang] = (
                 end_s,
-                replace(one, places=left, charge=(), surplus_pods=()),
+                replace(running, places=left, charge=(), surplus_pods=()),
             )
-            self._what_if.release(replace(one, places=gone, charge=()))
+            self._what_if.release(replace(running, places=gone, charge=()))
             return
-        self._what_if.release(one)
-        again = as_pending(one)
+        self._what_if.release(running)
+        again = as_pending(running)
         self._waiting[eviction.gang] = replace(
-            again, queued_since_s=one.queued_since_s, priority=one.priority
+            again, queued_since_s=running.queued_since_s, priority=running.priority
         )
 
-    def _end_s(self, one: RunningGang, at_s: float | None = None) -> float:
-        """Draw when a gang ends; one that runs already ends later than now."""
-        estimate = one.estimate or Estimate(
+    def _end_s(self, running: RunningGang, at_s: float | None = None) -> float:
+        """Draw when a gang ends; a gang that runs already ends later than now."""
+        estimate = running.estimate or Estimate(
             RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, RUNTIME_DEFAULT_S, EstimateSource.ASSUMED
         )
-        level = self._level(one.gang.id) if self.number else 0.5
+        level = self._level(running.gang.id) if self.number else 0.5
         if at_s is not None:
             return at_s + estimate.drawn_s(level)
-        return self.now_s + estimate.drawn_left_s(self.now_s - one.started_s, level)
+        return self.now_s + estimate.drawn_left_s(self.now_s - running.started_s, level)
 
     def _level(self, gang: GangId) -> float:
-        """Return the part of all run times that one is drawn above: another in each run.
+        """Return the quantile of the run time to draw for a gang, a different one in each run.
 
-        The runs share all levels out among them, for each gang in an order of its own (Latin
-        hypercube): few are enough.
+        The runs divide all quantiles among themselves, in a different order for each gang (Latin
+        hypercube), so that few runs are enough.
         """
         order = [crc32(f"{number} {gang}".encode()) for number in range(1, self.runs)]
         rank = sum(other < order[self.number - 1] for other in order)

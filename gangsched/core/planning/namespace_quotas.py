@@ -1,7 +1,7 @@
-"""What a namespace's quotas leave for pods that do not exist yet.
+"""The quotas of a namespace, and what they leave for pods that do not exist yet.
 
 The API server counts a pod when it is created. Capacity that is reserved for pods before they exist
-is counted here, or it would be reserved for pods that the API server never admits.
+is counted here. Otherwise, it would be reserved for pods that the API server never admits.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from gangsched.core.snapshot import QueueRules
 
 
 def total_requests(pods: Iterable[PodRequirements]) -> Requests:
-    """Return what pods ask for together, and how many they are."""
+    """Return the sum of the requests of pods, and their number."""
     counts: dict[PodRequirements, int] = {}
     for needs in pods:
         counts[needs] = counts.get(needs, 0) + 1

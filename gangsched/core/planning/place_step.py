@@ -167,7 +167,8 @@ def _place_on_nodes(context: PlanningContext, pending: PendingGang) -> Placement
 def _reservation_refusal(context: PlanningContext, pending: PendingGang, end_s: float) -> Refusal:
     """Return which reservation needs the nodes that the gang would fit on."""
     gang, availability = pending.gang, context.availability
-    first = next((one for one in availability.reservations if one.start_s < end_s), None)
+    reservations = (later for later in availability.reservations if later.start_s < end_s)
+    first = next(reservations, None)
     if first is not None:
         message = (
             f"This gang would still run when the backfill reservation of {first.gang} starts, and "
@@ -176,7 +177,7 @@ def _reservation_refusal(context: PlanningContext, pending: PendingGang, end_s: 
         return Refusal(gang.id, Reason.BEHIND, message)
     namespace = gang.id.split("/", 1)[0]
     advance = availability.advance_reservations_until(namespace, gang.queue, end_s)
-    names = ", ".join(one.name for one in advance)
+    names = ", ".join(reservation.name for reservation in advance)
     message = (
         f"The free nodes belong to advance reservation {names}, which starts before this gang "
         "would end."

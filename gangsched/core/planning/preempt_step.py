@@ -1,4 +1,4 @@
-"""Stopping others for a gang that does not fit, within the rules of the queues."""
+"""Preempts running gangs for a gang that does not fit, within the rules of the queues."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,14 +16,14 @@ from gangsched.core.snapshot import RunningGang, Trial
 
 
 def find_preemption(context: PlanningContext, waiting: PendingGang) -> Placement | Refusal | None:
-    """Find gangs to preempt; a refusal says that gangs which terminate already are enough."""
+    """Find gangs to preempt; a refusal says that gangs that already terminate are enough."""
     preemptor = context.policies.preemptor
     if preemptor is None or waiting.is_scale_up:
         return None
     for kind in gpu_types_to_try(waiting, context.usage):
-        found = _on_gpu_type(context, waiting, kind)
-        if found is not None:
-            return found
+        result = _on_gpu_type(context, waiting, kind)
+        if result is not None:
+            return result
     return None
 
 
@@ -37,18 +37,18 @@ def _on_gpu_type(
     if admitted and is_feasible(least, snapshot):
         named = ", ".join(one.gang.id for one in context.terminating[:3])
         message = f"Waiting for preempted gangs to terminate: {named}."
-        return Refusal(waiting.gang.id, Reason.NO_ROOM, message)
+        return Refusal(waiting.gang.id, Reason.NOT_ENOUGH_FREE, message)
     if not waiting.preempts or waiting.equivalence_key in context.snapshot.preemption_infeasible:
         return None
     if context.deferred:  # there is a next cycle anyway
         context.deferred.add(waiting.gang.id)
         return None
-    found = context.candidates(waiting, charge)
-    first = next(found, None)
+    found_candidates = context.candidates(waiting, charge)
+    first = next(found_candidates, None)
     if first is None:
         return None
     placer, now_s = context.policies.placer, context.now_s
-    groups = _unprotected_first((first, *found), context.snapshot.rules.protected)
+    groups = _unprotected_first((first, *found_candidates), context.snapshot.rules.protected)
     if not context.spend_search_budget(sum(len(group) for group in groups)):
         context.deferred.add(waiting.gang.id)
         return None
@@ -64,21 +64,27 @@ def _on_gpu_type(
 
 
 def _unprotected_first(
-    found: tuple[Candidate, ...], protected: frozenset[GangId]
+    found_candidates: tuple[Candidate, ...], protected: frozenset[GangId]
 ) -> tuple[tuple[Candidate, ...], ...]:
     """Return the candidates to try first (no disruption budget protects them), and then all."""
-    others = tuple(one for one in found if one.running.gang.id not in protected)
-    return (others, found) if others and len(others) < len(found) else (found,)
+    others = tuple(
+        candidate for candidate in found_candidates if candidate.running.gang.id not in protected
+    )
+    return (
+        (others, found_candidates)
+        if others and len(others) < len(found_candidates)
+        else (found_candidates,)
+    )
 
 
 def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement | None:
-    """Ask the preemptor; an answer that would delay a backfill reservation is dropped."""
+    """Call the preemptor; drop a placement that would delay a backfill reservation."""
     preemptor = context.policies.preemptor
-    assert preemptor is not None, "asked by stop_others"  # noqa: S101
+    assert preemptor is not None, "find_preemption has checked it"  # noqa: S101
     placed = preemptor.choose(request)
     if placed is None:
         return None
-    gone = [context.occupancy_of(one.gang) for one in placed.evicts if not one.pods]
+    gone = [context.occupancy_of(eviction.gang) for eviction in placed.evicts if not eviction.pods]
     if context.availability.would_delay(context.occupancy(request.waiting, placed.nodes), gone):
         return None
     return placed
@@ -86,19 +92,18 @@ def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement |
 
 @contextmanager
 def without_victims(context: PlanningContext, placed: Placement, trial: Trial) -> Iterator[None]:
-    """Look at the cluster as it will be once the victims of a placement have ended.
+    """Show the cluster without the victims of a placement; leaving the block restores them.
 
-    Afterwards they use their nodes and quota again: what they free belongs to the gang they are
-    preempted for, and no gang may use the rest before they have ended.
+    No other gang may use what the victims free before they have ended.
     """
     gone: list[RunningGang] = []
     for eviction in placed.evicts:
-        one = context.running[eviction.gang]
-        places = tuple(p for p in one.places if not eviction.pods or p.name in eviction.pods)
+        gang = context.running[eviction.gang]
+        places = tuple(p for p in gang.places if not eviction.pods or p.name in eviction.pods)
         cluster, kinds = context.snapshot.cluster, context.snapshot.rules.gpu_types
         charge = charge_on_nodes(cluster, kinds, ((place.node, place.needs) for place in places))
-        gone.append(replace(one, places=places, charge=charge, surplus_pods=(), terminating=True))
+        gone.append(replace(gang, places=places, charge=charge, surplus_pods=(), terminating=True))
     leaving = [*context.terminating, *gone] if gone else []
-    with trial.released([(one.gang.id, place) for one in leaving for place in one.places]):
+    with trial.released([(gang.gang.id, place) for gang in leaving for place in gang.places]):
         yield
     context.count_preempted(gone)

@@ -41,18 +41,18 @@ class _OrderedGangs:
         self._order = order
         self._now_s = now_s
         self._heap: list[tuple[_OrderKey, int, int, _ClassCursor]] = []
-        self._made = 0
+        self._added = 0
         self.last: _ClassCursor | None = None
 
-    def add(self, alike: EquivalenceClassView, *, in_line: bool) -> None:
+    def add(self, equivalence_class: EquivalenceClassView, *, is_class: bool) -> None:
         """Add gangs of one class, oldest first; `sort` once all are added."""
-        gangs: Sequence[PendingGang] = alike.gangs
+        gangs: Sequence[PendingGang] = equivalence_class.gangs
         if not self._order.by_age and len(gangs) > 1:
-            gangs = sorted(gangs, key=lambda one: self._order.key(one, self._now_s))
-        self._made += 1
-        cursor = _ClassCursor(gangs, alike.shortest_s, in_line)
+            gangs = sorted(gangs, key=lambda gang: self._order.key(gang, self._now_s))
+        self._added += 1
+        cursor = _ClassCursor(gangs, equivalence_class.shortest_s, is_class)
         key = self._order.key(gangs[0], self._now_s)
-        self._heap.append((key, self._made, 0, cursor))
+        self._heap.append((key, self._added, 0, cursor))
 
     def sort(self) -> None:
         heapify(self._heap)
@@ -63,7 +63,7 @@ class _OrderedGangs:
             _, _, at, cursor = self._heap[0]
             if cursor.at == at:
                 return cursor.gangs[at]
-            heappop(self._heap)  # it was dropped
+            heappop(self._heap)  # `keep_only` dropped the cursor
         return None
 
     def pop(self) -> PendingGang:
@@ -77,15 +77,15 @@ class _OrderedGangs:
         return cursor.gangs[at]
 
     def keep_only(self, gangs: Sequence[PendingGang]) -> None:
-        """Of the class of the last gang taken, keep only these."""
+        """Keep only these gangs of the class of the last gang taken."""
         last = self.last
         assert last is not None, "a gang was taken"  # noqa: S101
         last.at = len(last.gangs)
         if gangs:
-            self._made += 1
+            self._added += 1
             key = self._order.key(gangs[0], self._now_s)
             cursor = _ClassCursor(gangs, last.shortest_s, last.is_class)
-            heappush(self._heap, (key, self._made, 0, cursor))
+            heappush(self._heap, (key, self._added, 0, cursor))
 
     def remaining(self) -> list[tuple[EquivalenceClassView, bool]]:
         """Return the gangs that had no turn yet, and whether they are a class."""
@@ -96,14 +96,14 @@ class _OrderedGangs:
 class QueueOrderIterator:
     """Yields pending gangs in their order; `charged` says that the usage of a queue changed.
 
-    `lines` are equivalence classes: each of their gangs has its own turn, unless `keep_only` drops
-    it. `charge` returns what a gang's minimum would charge.
+    Each gang of the `equivalence_classes` has its own turn, unless `keep_only` drops it. `charge`
+    returns what a gang's minimum would charge.
     """
 
     def __init__(
         self,
         waiting: Iterable[PendingGang],
-        lines: Iterable[EquivalenceClassView],
+        equivalence_classes: Iterable[EquivalenceClassView],
         usage: Usage,
         policies: Policies,
         now_s: float,
@@ -124,25 +124,25 @@ class QueueOrderIterator:
         self._refills = _OrderedGangs(policies.order, now_s)
         self._scale_ups = _OrderedGangs(policies.order, now_s)
         self._current = self._refills
-        for one in waiting:
-            self._ordered_gangs(one).add(EquivalenceClassView((one,), 0.0), in_line=False)
-        for alike in lines:
-            self._ordered_gangs(alike.gangs[0]).add(alike, in_line=True)
-        for line in (self._refills, self._scale_ups, *self._by_queue.values()):
-            line.sort()
+        for gang in waiting:
+            self._ordered_gangs(gang).add(EquivalenceClassView((gang,), 0.0), is_class=False)
+        for equivalence_class in equivalence_classes:
+            self._ordered_gangs(equivalence_class.gangs[0]).add(equivalence_class, is_class=True)
+        for ordered in (self._refills, self._scale_ups, *self._by_queue.values()):
+            ordered.sort()
         self._order_all_queues()
 
-    def _ordered_gangs(self, one: PendingGang) -> _OrderedGangs:
-        if one.is_refill:
+    def _ordered_gangs(self, waiting: PendingGang) -> _OrderedGangs:
+        if waiting.is_refill:
             return self._refills
-        if one.is_scale_up:
+        if waiting.is_scale_up:
             return self._scale_ups
-        known = self._policies.sharing is not None and one.gang.queue in self._usage.tree
-        name = one.gang.queue if known else ""
-        line = self._by_queue.get(name)
-        if line is None:
-            line = self._by_queue[name] = _OrderedGangs(self.order_of(name), self._now_s)
-        return line
+        known = self._policies.sharing is not None and waiting.gang.queue in self._usage.tree
+        name = waiting.gang.queue if known else ""
+        ordered = self._by_queue.get(name)
+        if ordered is None:
+            ordered = self._by_queue[name] = _OrderedGangs(self.order_of(name), self._now_s)
+        return ordered
 
     def order_of(self, queue: str) -> QueueOrder:
         """Return the order inside a queue."""
@@ -156,19 +156,19 @@ class QueueOrderIterator:
         yield from self._drain(self._refills)
         plain = self._by_queue.get("")
         if plain is not None:
-            for one in self._drain(plain):
-                if one.gang.queue not in self._blocked:
-                    yield one
+            for gang in self._drain(plain):
+                if gang.gang.queue not in self._blocked:
+                    yield gang
         while (name := self._next_queue()) is not None:
             self._current = self._by_queue[name]
             yield self._current.pop()
             self._update_path(name)
         yield from self._drain(self._scale_ups)
 
-    def _drain(self, line: _OrderedGangs) -> Iterator[PendingGang]:
-        self._current = line
-        while line.head() is not None:
-            yield line.pop()
+    def _drain(self, ordered: _OrderedGangs) -> Iterator[PendingGang]:
+        self._current = ordered
+        while ordered.head() is not None:
+            yield ordered.pop()
 
     def peers(
         self, first: PendingGang, limit: int, alone: Callable[[GangId], bool]
@@ -177,33 +177,33 @@ class QueueOrderIterator:
 
         They end before a gang that is to be planned `alone`.
         """
-        line, order = self._current, self.order_of(first.gang.queue)
+        ordered, order = self._current, self.order_of(first.gang.queue)
         batch: list[PendingGang] = []
-        while len(batch) < limit and (head := line.head()) is not None:
+        while len(batch) < limit and (head := ordered.head()) is not None:
             if not order.peers(first, head) or alone(head.gang.id):
                 break
-            batch.append(line.pop())
+            batch.append(ordered.pop())
         return batch
 
     def rest_of_class(self) -> EquivalenceClassView:
-        """Return those of the class of the last gang that had no turn yet."""
+        """Return the gangs of the class of the last gang that had no turn yet."""
         last = self._current.last
         return last.remaining() if last is not None else EquivalenceClassView((), 0.0)
 
     def keep_only(self, gangs: Sequence[PendingGang]) -> None:
-        """Of `rest_of_class`, let only these have a turn."""
+        """Let only these gangs of `rest_of_class` have a turn."""
         self._current.keep_only(gangs)
 
     def block(self, queue: str) -> list[tuple[EquivalenceClassView, bool]]:
         """Let no more gangs of a queue have a turn; return the rest, and which are classes."""
         self._blocked.add(queue)
-        line = self._by_queue.get(queue)
-        if line is not None:
+        ordered = self._by_queue.get(queue)
+        if ordered is not None:
             self._by_queue[queue] = _OrderedGangs(self.order_of(queue), self._now_s)
-            return line.remaining()
+            return ordered.remaining()
         plain = self._by_queue.get("")
         left = plain.remaining() if plain is not None else []
-        return [(one, in_line) for one, in_line in left if one.gangs[0].gang.queue == queue]
+        return [(view, is_class) for view, is_class in left if view.gangs[0].gang.queue == queue]
 
     def charged(self, queue: str) -> None:
         """Record that a queue's usage changed."""
@@ -225,8 +225,8 @@ class QueueOrderIterator:
     def _best_child(self, name: str) -> str | None:
         """Return the next child; `name` itself if its own gangs are next."""
         if name and name not in self._usage.tree.children:
-            line = self._by_queue.get(name)
-            return name if line is not None and line.head() is not None else None
+            ordered = self._by_queue.get(name)
+            return name if ordered is not None and ordered.head() is not None else None
         heap = self._heaps.get(name)
         while heap:
             _, child, stamp = heap[0]
@@ -242,7 +242,7 @@ class QueueOrderIterator:
         with_children = [name for name in self._by_queue if name in tree.children]
         for above in (*(tree.queues[name].parent for name in names), *with_children):
             self._sibling_count[above] = self._sibling_count.get(above, 0) + 1
-        for name in sorted(names, key=lambda one: (-len(tree.path(one)), one)):
+        for name in sorted(names, key=lambda queue: (-len(tree.path(queue)), queue)):
             self._order_queue(name)
 
     def _update_path(self, queue: str) -> None:
@@ -252,10 +252,10 @@ class QueueOrderIterator:
 
     def _order_queue(self, name: str) -> None:
         """Order a queue among its siblings by the next gang in it."""
-        tree, line = self._usage.tree, self._by_queue.get(name)
-        head = line.head() if line is not None else None
+        tree, ordered = self._usage.tree, self._by_queue.get(name)
+        head = ordered.head() if ordered is not None else None
         if name in tree.children:
-            self._update_child(name, name, head)  # its own line stands beside its children
+            self._update_child(name, name, head)  # its own gangs compete with its children
             child = self._best_child(name)
             head = self._heads[(name, child)] if child is not None else None
         self._update_child(tree.queues[name].parent, name, head)
@@ -271,7 +271,7 @@ class QueueOrderIterator:
             self._push(where, ())  # no sibling to compare it with
             return
         sharing = self._policies.sharing
-        assert sharing is not None, "without sharing there is one line"  # noqa: S101
+        assert sharing is not None, "without sharing all gangs are in one order"  # noqa: S101
         usage, queue = self._usage, self._usage.tree.queues[name]
         own = above == name and bool(usage.tree.children.get(name))
         known = self._shares.get((name, own))

@@ -23,12 +23,14 @@ class RefusalCache:
         if not waiting.request_fingerprint:
             return
         key = waiting.equivalence_key
-        mark_s = self._context.last_boundary_s(waiting) if refusal.reason in _IN_TIME else ALWAYS
+        boundary_s = (
+            self._context.last_boundary_s(waiting) if refusal.reason in _IN_TIME else ALWAYS
+        )
         known = self._by_class.get(key)
-        if known is None or mark_s < known[0]:
+        if known is None or boundary_s < known[0]:
             plain = refusal if refusal.starts_s is None else replace(refusal, starts_s=None)
             self._by_class[key] = (
-                mark_s,
+                boundary_s,
                 waiting.queued_since_s,
                 refusal.reason in CAPACITY_REASONS,
                 plain,
@@ -37,23 +39,26 @@ class RefusalCache:
     def applies_to_all(self, gangs: EquivalenceClassView) -> bool:
         """Return whether the refusal of the oldest holds for all of a class."""
         first = gangs.gangs[0]
-        mark_s, since_s, for_room, _ = self._by_class[first.equivalence_key]
-        if since_s > first.queued_since_s or (for_room and self._context.may_reserve(first)):
+        boundary_s, since_s, for_capacity, _ = self._by_class[first.equivalence_key]
+        if since_s > first.queued_since_s or (for_capacity and self._context.may_reserve(first)):
             return False
-        return mark_s == ALWAYS or self._context.last_boundary_before_s(gangs.shortest_s) >= mark_s
+        return (
+            boundary_s == ALWAYS
+            or self._context.last_boundary_before_s(gangs.shortest_s) >= boundary_s
+        )
 
     def lookup(self, waiting: PendingGang) -> Refusal | None:
-        """Return the refusal of a gang of the class that is no younger and runs no longer."""
+        """Return the refusal of an older gang of the class that runs for no longer, or None."""
         known = self._by_class.get(waiting.equivalence_key)
         if known is None:
             return None
-        mark_s, since_s, for_room, refusal = known
+        boundary_s, since_s, for_capacity, refusal = known
         if since_s > waiting.queued_since_s:
             return None
-        if mark_s != ALWAYS and self._context.last_boundary_s(waiting) < mark_s:
+        if boundary_s != ALWAYS and self._context.last_boundary_s(waiting) < boundary_s:
             return None
         if self._context.availability.has_reservation(waiting.gang.id):
-            return None  # its own reservation is in the way of the others only
-        if for_room and self._context.may_reserve(waiting):
+            return None  # its own reservation blocks only other gangs
+        if for_capacity and self._context.may_reserve(waiting):
             return None  # it may get a reservation of its own
         return refusal

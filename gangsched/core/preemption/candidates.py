@@ -1,12 +1,13 @@
 """Which gangs a gang may preempt, by the rules of the queues.
 
-Three grounds, each of which is a strict order, so that no two gangs can ever preempt each other
-in turn: a lower priority (or the same and a later arrival) in the same queue; borrowed quota
-that its queue reclaims; a share that stays above the gang's own. A gang that runs on its queue's
-own guarantee is preempted on the first ground alone.
+There are three reasons: a lower priority (or an equal one and a later arrival) in the same queue;
+borrowed quota that the queue of the gang reclaims; a share that stays above the gang's own. Each is
+a strict order, so that two gangs never preempt each other in turn. A gang that runs within the
+nominal quota of its queue is preempted only for the first reason.
 
-A gang that passed a gang with a reservation, because it would have ended in time, and runs for
-longer than declared, may be preempted for that gang: as in EASY, where the limit ends a job.
+A gang may also be backfilled before a gang with a reservation, because it would end in time. If it
+runs for longer than declared, it may be preempted for that gang, as in EASY, where the limit ends a
+job.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -42,11 +43,11 @@ def preemptible(
 
 
 Groups = dict[tuple[str, ...], list[tuple[str, tuple[str, ...]]]]
-"""Queues with their way up to the common ancestor, by one's own way up to it."""
+"""Other queues with their paths up to the common ancestor, by the own path up to it."""
 
 
 class BorrowingQueues:
-    """Queues that hold more than is guaranteed, seen from each queue; `changed` updates them."""
+    """The queues above their nominal quota, by the queue that looks for victims."""
 
     def __init__(self) -> None:
         self._groups: dict[tuple[str, tuple[QuotaKey, ...]], Groups] = {}
@@ -55,7 +56,7 @@ class BorrowingQueues:
         self._weakest: dict[str, RunningGang] = {}
 
     def changed(self, queues: Iterable[str]) -> None:
-        """Take note of queues that hold more, or less, than before."""
+        """Record that the usage of queues changed; it is compared again when it is needed."""
         self._groups.clear()
         for queue in queues:
             self._weakest.pop(queue, None)
@@ -65,40 +66,40 @@ class BorrowingQueues:
     def reachable_from(
         self, usage: Usage, running: ByQueue, queue: str, wanted: tuple[QuotaKey, ...]
     ) -> Groups:
-        """Return the other queues that run beyond their guarantee, with all above them."""
+        """Return the other queues that exceed their nominal quota together with their ancestors."""
         groups = self._groups.get((queue, wanted))
         if groups is None:
             groups = self._groups[(queue, wanted)] = {}
-            above = usage.tree.path(queue)[1:]  # what they run beside their children is no branch
+            above = usage.tree.path(queue)[1:]  # their own gangs belong to no child
             for other in dict.fromkeys((*self._over_nominal(usage, running, wanted), *above)):
-                ours, theirs = usage.tree.paths_below_common_ancestor(queue, other)
+                own_path, other_path = usage.tree.paths_below_common_ancestor(queue, other)
                 if other == queue or other not in running:
                     continue
-                if all(exceeds_nominal(usage, name, wanted) for name in theirs):
-                    groups.setdefault(ours, []).append((other, theirs))
+                if all(exceeds_nominal(usage, name, wanted) for name in other_path):
+                    groups.setdefault(own_path, []).append((other, other_path))
         return groups
 
     def _over_nominal(
         self, usage: Usage, running: ByQueue, wanted: tuple[QuotaKey, ...]
     ) -> dict[str, None]:
-        """Return the queues that hold more than their guarantee."""
-        lending = self._borrowing.get(wanted)
-        stale: Iterable[str] = self._stale.get(wanted, ()) if lending is not None else running
-        if lending is None:
-            lending = self._borrowing[wanted] = {}
+        """Return the queues that use more than their nominal quota."""
+        borrowing = self._borrowing.get(wanted)
+        stale: Iterable[str] = self._stale.get(wanted, ()) if borrowing is not None else running
+        if borrowing is None:
+            borrowing = self._borrowing[wanted] = {}
         for queue in stale:
-            lending.pop(queue, None)
+            borrowing.pop(queue, None)
             if exceeds_nominal(usage, queue, wanted):
-                lending[queue] = None
+                borrowing[queue] = None
         self._stale[wanted] = {}
-        return lending
+        return borrowing
 
     def weakest(self, running: ByQueue, queue: str) -> RunningGang | None:
         """Return the first gang to preempt in a queue: the lowest priority, then the youngest."""
-        ones = running.get(queue)
-        if ones and queue not in self._weakest:
+        gangs = running.get(queue)
+        if gangs and queue not in self._weakest:
             self._weakest[queue] = max(
-                ones, key=lambda one: (-one.priority, one.queued_since_s, one.gang.id)
+                gangs, key=lambda gang: (-gang.priority, gang.queued_since_s, gang.gang.id)
             )
         return self._weakest.get(queue)
 
@@ -106,7 +107,7 @@ class BorrowingQueues:
 def candidates(
     waiting: PendingGang,
     running: ByQueue,
-    lenders: BorrowingQueues,
+    borrowers: BorrowingQueues,
     usage: Usage,
     charge: Amounts,
     now_s: float,
@@ -119,25 +120,27 @@ def candidates(
     if now_s - waiting.queued_since_s < rules.delay_s:
         return
     if rules.within is not Within.NEVER:
-        weakest = lenders.weakest(running, queue)
+        weakest = borrowers.weakest(running, queue)
         if weakest is not None and _outranks(waiting, weakest, rules.within):
             for victim in running[queue]:
                 if _outranks(waiting, victim, rules.within):
                     yield Candidate(victim, PreemptionReason.PRIORITY)
     if rules.reclaim is Reclaim.NEVER and not rules.fair:
         return
-    groups = lenders.reachable_from(
+    groups = borrowers.reachable_from(
         usage, running, queue, contested_resources(usage, queue, charge)
     )
-    for ours, others in groups.items():
-        reclaims = rules.reclaim is not Reclaim.NEVER and within_nominal(usage, ours, charge)
-        fair = rules.fair and bool(ours)
+    for own_path, others in groups.items():
+        reclaims = rules.reclaim is not Reclaim.NEVER and within_nominal(usage, own_path, charge)
+        fair = rules.fair and bool(own_path)
         if not reclaims and not fair:
             continue
-        our_share = usage.share(ours[-1], charge) if fair else 0.0
-        for other, theirs in others:
-            # What is taken must not be worth taking back, or it would go on for ever.
-            spares = usage.spare_above_share(theirs[-1], our_share) if fair and theirs else ()
+        our_share = usage.share(own_path[-1], charge) if fair else 0.0
+        for other, other_path in others:
+            # The victim must not be able to take its share back, or preemption would never end.
+            spares = (
+                usage.spare_above_share(other_path[-1], our_share) if fair and other_path else ()
+            )
             for victim in running[other]:
                 if reclaims and (
                     rules.reclaim is Reclaim.ANY or victim.priority < waiting.priority
@@ -150,16 +153,16 @@ def candidates(
 def overrun(
     waiting: PendingGang, running: Iterable[RunningGang], usage: Usage, now_s: float
 ) -> Iterator[Candidate]:
-    """Yield the gangs that started after this one came and outlived their declared run time.
+    """Yield the gangs that started after this one was queued, and exceed their declared run time.
 
-    It counts for those too that are not preemptible: they started before their turn by it.
+    Gangs with `preemptible: false` are included: the declared run time let them start early.
     """
     tree = usage.tree
     for victim in running:
-        said_s, ran_s = victim.gang.expected_runtime_s, now_s - victim.started_s
+        declared_s, ran_s = victim.gang.expected_runtime_s, now_s - victim.started_s
         if (
-            said_s is None
-            or ran_s <= said_s
+            declared_s is None
+            or ran_s <= declared_s
             or victim.started_s <= waiting.queued_since_s
             or victim.terminating
         ):
@@ -171,7 +174,7 @@ def overrun(
 
 
 def _leaves_share(charge: Amounts, spares: Amounts) -> bool:
-    """Return whether a charge leaves of any one resource as much as is to be left."""
+    """Return whether a charge takes no more than may be spared of at least one resource."""
     taken = dict(charge)
     return any(taken.get(key, 0) <= most for key, most in spares)
 
@@ -186,22 +189,22 @@ def _outranks(waiting: PendingGang, victim: RunningGang, within: Within) -> bool
 
 
 def contested_resources(usage: Usage, queue: str, charge: Amounts) -> tuple[QuotaKey, ...]:
-    """Return what two queues can argue about: what the one that asks has quotas for."""
+    """Return the charged resources that the queue has quotas for, or all if it has none."""
     limited = usage.tree.quota_keys(queue)
     keys = tuple(key for key, _ in charge if key[0] != "pods")
     return tuple(key for key in keys if key in limited) or keys
 
 
 def within_nominal(
-    usage: Usage, branch: tuple[str, ...], charge: Amounts, without: Amounts = ()
+    usage: Usage, path: tuple[str, ...], charge: Amounts, without: Amounts = ()
 ) -> bool:
-    """Return whether a charge stays within what the top of a branch is guaranteed.
+    """Return whether a charge stays within the nominal quota of the top queue of a path.
 
-    `without` is what some gangs below it hold: it is looked at as if they were gone.
+    `without` is the charge of gangs below it that count as gone.
     """
-    if not branch:
+    if not path:
         return False
-    name, counted = branch[-1], False
+    name, counted = path[-1], False
     less = dict(without)
     limited = usage.tree.quota_keys(name)
     for key, quantity in charge:
@@ -214,32 +217,34 @@ def within_nominal(
 
 
 def may_take_over(
-    one: PendingGang, yields: Amounts, other: PendingGang, passed: Amounts, usage: Usage
+    waiting: PendingGang, yields: Amounts, other: PendingGang, passed: Amounts, usage: Usage
 ) -> bool:
-    """Return whether a gang may start on capacity that is reserved for another.
+    """Return whether a gang may start on capacity that is reserved for another gang.
 
-    A smaller share is no reason: the next queue changes with every start, and reservations would
-    be worth nothing. Reasons are the priority, and a guarantee against borrowed quota. Guaranteed
-    quota does not count as borrowed through what the gang may preempt in its own queue (`yields`),
-    nor through gangs of the other's queue that went round the other (`passed`).
+    A higher priority is a reason, and nominal quota against borrowed quota. A smaller share is not:
+    the next queue changes with every start, so that no reservation would last. Two charges do not
+    make nominal quota count as borrowed: that of gangs in its own queue that the gang may preempt
+    (`yields`), and that of gangs in the other queue that overtook the other gang (`passed`).
     """
     queues = usage.tree.queues
-    if one.is_refill or other.gang.queue not in usage.tree:
+    if waiting.is_refill or other.gang.queue not in usage.tree:
         return True
-    if one.gang.queue == other.gang.queue:
-        return one.priority > other.priority
-    ours, theirs = usage.tree.paths_below_common_ancestor(one.gang.queue, other.gang.queue)
-    if not ours or not theirs:
+    if waiting.gang.queue == other.gang.queue:
+        return waiting.priority > other.priority
+    own_path, other_path = usage.tree.paths_below_common_ancestor(
+        waiting.gang.queue, other.gang.queue
+    )
+    if not own_path or not other_path:
         return False
-    if queues[ours[-1]].priority != queues[theirs[-1]].priority:
-        return queues[ours[-1]].priority > queues[theirs[-1]].priority
-    if not within_nominal(usage, ours, one.charge, yields):
+    if queues[own_path[-1]].priority != queues[other_path[-1]].priority:
+        return queues[own_path[-1]].priority > queues[other_path[-1]].priority
+    if not within_nominal(usage, own_path, waiting.charge, yields):
         return False
-    return not within_nominal(usage, theirs, other.charge, passed)
+    return not within_nominal(usage, other_path, other.charge, passed)
 
 
 def exceeds_nominal(usage: Usage, name: str, wanted: tuple[QuotaKey, ...]) -> bool:
-    """Return whether a queue holds more than its guarantee of anything that is wanted."""
+    """Return whether a queue uses more than its nominal quota of any wanted resource."""
     for key in wanted:
         used = usage.used(name, key)
         if used > 0 and used > (usage.tree.nominal(name, key) or 0):

@@ -1,10 +1,10 @@
-"""Defragmentation: which running gangs to move, so that a gang or a whole domain gets space.
+"""Defragmentation: which running gangs to move, so that a gang starts or a domain becomes free.
 
-Moving a gang means preempting it, giving its place away, and starting it somewhere else; it loses
-the work since its last checkpoint. A plan is made only of gangs that are movable, that ran
-for their minimum time and that no PodDisruptionBudget protects; every one of them has a new place
-in the plan, or there is no plan. Where a trial is given, a plan is one only if whole planning
-cycles start the gang and those that move: with quotas, permissions, reservations, and in turn.
+A gang that moves is preempted and starts on other nodes. It loses the work since its last
+checkpoint. Only gangs move that are movable, that ran for their minimum time, and that no
+PodDisruptionBudget protects. Each of them has new nodes in the plan, or there is no plan. With
+`starts`, whole planning cycles must also start the gang and those that move: with quotas,
+permissions, reservations, and in queue order.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,12 +27,12 @@ from gangsched.core.snapshot import RunningGang, Snapshot
 from gangsched.core.what_if import WhatIf, ended, places_of
 
 _SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
-"""What pods of a node's own services take in a domain that is free all the same."""
+"""Resources that services of a node use; a domain where only these are in use counts as free."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What moving may cost: lost GPU-seconds in all, and how many gangs."""
+    """The limits of a plan: lost GPU-seconds in all, and the number of gangs."""
 
     gpu_s: float = float("inf")
     gangs: int = 8
@@ -40,7 +40,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One gang that is preempted and started elsewhere, and the GPU-seconds it loses."""
+    """One gang that is preempted and starts elsewhere, and the GPU-seconds that it loses."""
 
     gang: GangId
     source: tuple[NodeName, ...]
@@ -50,9 +50,10 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Defragmentation:
-    """The moves in their order, what they cost, and what they free capacity for.
+    """The moves in their order, and what they are for.
 
-    `placement` is that of the gang it is for; `domain` the name of the domain that becomes free.
+    `placement` is that of the gang that starts; `domain` is the name of the domain that becomes
+    free.
     """
 
     moves: tuple[Move, ...]
@@ -67,9 +68,10 @@ class Defragmentation:
 
 @dataclass(slots=True)
 class Defragmenter:
-    """Plans moves on one snapshot; `protected` gangs stay (disruption budgets), as do others.
+    """Plans moves on one snapshot; PodDisruptionBudgets protect the `protected` gangs.
 
-    With `starts` moves for a gang are tried; the snapshot has to hold all waiting gangs then.
+    With `starts`, moves for a gang are tried in planning cycles; then the snapshot has to hold all
+    pending gangs.
     """
 
     snapshot: Snapshot
@@ -79,8 +81,8 @@ class Defragmenter:
     protected: frozenset[GangId] = frozenset()
     starts: Starts | None = None
 
-    def make_room(self, waiting: PendingGang) -> Defragmentation | None:
-        """Return the cheapest set of gangs to move so that a waiting gang starts, or None."""
+    def find_moves(self, waiting: PendingGang) -> Defragmentation | None:
+        """Return the cheapest set of gangs to move so that a pending gang starts, or None."""
         best: Defragmentation | None = None
         for group in self._groups_for(waiting):
             plan = self._smallest(group, lambda gone: self._move_aside(waiting, gone))
@@ -91,7 +93,7 @@ class Defragmenter:
     def free_domain(self, topology: str, level: int) -> Defragmentation | None:
         """Find the domain of a level that is cheapest to empty of gangs, or None.
 
-        Where one is free already nothing moves.
+        If one is free already, no gang moves.
         """
         cluster = self.snapshot.cluster
         tree = cluster.tree(topology)
@@ -116,7 +118,7 @@ class Defragmenter:
         return max(self.now_s - gang.last_checkpoint_s, 0.0) * gpus
 
     def _groups_for(self, waiting: PendingGang) -> Iterator[tuple[RunningGang, ...]]:
-        """Yield sets of gangs worth trying: the movable ones of each domain, then all of them."""
+        """Yield the sets of movable gangs to try: those of each domain, then all."""
         movable = tuple(gang for gang in self.snapshot.running if self._movable(gang))
         movable = tuple(sorted(movable, key=lambda gang: (self.lost_gpu_s(gang), gang.gang.id)))
         cluster = self.snapshot.cluster
@@ -140,7 +142,7 @@ class Defragmenter:
         group: tuple[RunningGang, ...],
         attempt: Callable[[tuple[RunningGang, ...]], Defragmentation | None],
     ) -> Defragmentation | None:
-        """Grow a set from the cheapest gang until it works, then drop what is not needed."""
+        """Grow a set from the cheapest gang until it works, then drop gangs that are not needed."""
         for count in range(1, min(len(group), self.budget.gangs) + 1):
             gone = group[:count]
             if attempt(gone) is None:
@@ -155,7 +157,7 @@ class Defragmenter:
     def _move_aside(
         self, waiting: PendingGang, gone: tuple[RunningGang, ...]
     ) -> Defragmentation | None:
-        """Place the waiting gang where others were, and those elsewhere."""
+        """Place the pending gang on the nodes of other gangs, and these on other nodes."""
         self.snapshot.progress.check()
         what_if = WhatIf(ended(self.snapshot, _ids(gone)))
         placed = self.placer.place(waiting, what_if.snapshot())
@@ -168,7 +170,7 @@ class Defragmenter:
         return Defragmentation(self._moves(gone, moved), placement=placed)
 
     def _move_out(self, gone: tuple[RunningGang, ...], inside: Mask) -> Defragmentation | None:
-        """Place gangs again, outside a domain that shall be free."""
+        """Place gangs again, outside the domain to free."""
         what_if = WhatIf(ended(self.snapshot, _ids(gone)))
         names = what_if.cluster.names
         barred = tuple(names[row] for row in np.flatnonzero(inside & what_if.cluster.live))
@@ -178,7 +180,7 @@ class Defragmenter:
     def _placed_again(
         self, gone: tuple[RunningGang, ...], what_if: WhatIf, avoid: tuple[NodeName, ...] = ()
     ) -> dict[GangId, RunningGang] | None:
-        """Place gangs again, the largest first; return them as they would run there."""
+        """Place gangs again, the largest first; return them as they would run."""
         moved = {}
         for gang in sorted(gone, key=_largest):
             self.snapshot.progress.check()
@@ -205,7 +207,7 @@ class Defragmenter:
         gone: tuple[RunningGang, ...],
         moved: dict[GangId, RunningGang],
     ) -> bool:
-        """Return whether a gang starts once others have moved, and whether those start again."""
+        """Return whether a gang starts once others have moved, and whether these start again."""
         if self.starts is None:
             return True
         without = ended(self.snapshot, _ids(gone))
@@ -213,12 +215,12 @@ class Defragmenter:
             return False
         left = _running_too(without, [self._as_running(waiting, placed)])
         again = tuple(
-            replace(as_pending(one), queued_since_s=one.queued_since_s, priority=one.priority)
-            for one in gone
+            replace(as_pending(gang), queued_since_s=gang.queued_since_s, priority=gang.priority)
+            for gang in gone
         )
-        others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
+        others = (gang for gang in left.waiting if gang.gang.id != waiting.gang.id)
         left = replace(left, waiting=(*others, *again))
-        return all(self.starts(one, left, None) for one in again)
+        return all(self.starts(gang, left, None) for gang in again)
 
     def _as_running(self, waiting: PendingGang, placed: Placement) -> RunningGang:
         """Return a pending gang as it would run from now on."""
@@ -231,7 +233,7 @@ class Defragmenter:
         )
 
     def _free(self, inside: Mask) -> bool:
-        """Return whether a domain has nodes, and neither gangs nor pods with GPUs are there."""
+        """Return whether a domain has nodes, but neither gangs nor pods with GPUs."""
         cluster = self.snapshot.cluster
         inside = inside & cluster.live
         there = (*self.snapshot.occupants, *self.snapshot.terminating)
@@ -261,14 +263,14 @@ class Defragmenter:
 
 
 def move_remedy(plan: Defragmentation) -> Remedy:
-    """Return the moves as a remedy: which gangs, and what is lost."""
+    """Return the moves as a remedy: the gangs, and the work that they lose."""
     names = ", ".join(move.gang for move in plan.moves)
     loses = f"which loses {plan.lost_gpu_s / 3600:.3g} GPU-hours of work"
     return Remedy("move", f"moving {names} elsewhere, {loses}")
 
 
 def as_pending(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGang:
-    """Return a running gang as if it had to be placed again: as it is declared."""
+    """Return a running gang as a pending gang, as it is declared."""
     members = tuple(
         Member(place.name, place.role, place.needs, rank) for rank, place in enumerate(gang.places)
     )
@@ -288,7 +290,7 @@ def as_pending(gang: RunningGang, avoid: tuple[NodeName, ...] = ()) -> PendingGa
 
 
 def _running_too(snapshot: Snapshot, gangs: Iterable[RunningGang]) -> Snapshot:
-    """Return the snapshot with more gangs that run where their pods are placed."""
+    """Return the snapshot with these gangs running as well."""
     what_if = WhatIf(snapshot)
     held = [what_if.hold(gang) for gang in gangs]
     return replace(what_if.snapshot(), running=(*snapshot.running, *held))

@@ -1,4 +1,4 @@
-"""The first of many that works, found without trying all."""
+"""Finds the smallest count that works without trying all."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 def smallest_feasible_count(most: int, works: Callable[[int], bool], least: int = 1) -> int | None:
     """Return the smallest count up to `most` that works, or None.
 
-    More must never work worse, and fewer than `least` is known not to work. The count is doubled
-    until it works: the first tries are the cheap ones.
+    If a count works, each larger count must work too; fewer than `least` is known not to work. The
+    count is doubled until it works, because small counts are cheap to try.
     """
     if most < 1:
         return None

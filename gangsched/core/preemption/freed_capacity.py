@@ -1,4 +1,4 @@
-"""The capacity once running gangs have left: counted where that is exact, else on a copy."""
+"""The free capacity once running gangs have ended: counted if that is exact, else on a copy."""
 
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from gangsched.core.what_if import remove_pods
 
 
 class FreedCapacity:
-    """What one request finds once options are given up."""
+    """The free capacity for one request once the gangs of some options have ended."""
 
     def __init__(self, request: PreemptionRequest) -> None:
         self._waiting = request.waiting
@@ -22,7 +22,7 @@ class FreedCapacity:
         self._countable = is_exactly_countable(self._waiting)
 
     def fits(self, gone: list[VictimOption]) -> bool:
-        """Return whether the gang fits once these are gone."""
+        """Return whether the gang fits once these options are preempted."""
         freed = self._released(gone) if self._countable else None
         if freed is None:
             return is_feasible(self._waiting, self.without(gone))
@@ -37,7 +37,7 @@ class FreedCapacity:
         return int(now.sum() - now[touched].sum() + then.sum()) >= self._waiting.members_min
 
     def without(self, gone: list[VictimOption]) -> Snapshot:
-        """Return the snapshot once these are gone."""
+        """Return the snapshot without the pods of these options."""
         cluster, freed = self._snapshot.cluster.copy(), self._released(gone)
         if freed is not None:
             cluster.subtract_used(*freed)
@@ -47,9 +47,9 @@ class FreedCapacity:
         return replace(self._snapshot, cluster=cluster)
 
     def _released(self, gone: list[VictimOption]) -> tuple[Ints, Ints] | None:
-        """Return rows and what comes free there, shapes (n,) and (n, resources).
+        """Return rows and the amounts that come free there, shapes (n,) and (n, resources).
 
-        Return None where that is not all there is to it: shared GPUs, ports, nodes held alone.
+        Return None if amounts are not enough: for shared GPUs, host ports, or exclusive domains.
         """
         cluster = self._snapshot.cluster
         if cluster.exclusive_domains:

@@ -1,4 +1,4 @@
-"""What can be given up for a gang that does not fit, what each costs, and what the rules allow."""
+"""The gangs that can be preempted for a gang: their costs, and what the rules allow."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,11 @@ from gangsched.core.snapshot import PodPlacement
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCost:
-    """What preemption costs beside the lost work: GPU-seconds to start again, and for each gang."""
+    """The costs of a preemption beside the lost work.
+
+    `restart_s` are seconds of all GPUs of a gang, `gang` are GPU-seconds for each gang, and
+    `fairness` is the discount for queues far above their share.
+    """
 
     restart_s: float = 60.0
     gang: float = 60.0
@@ -26,9 +30,9 @@ class PreemptionCost:
 
 @dataclass(frozen=True, slots=True)
 class VictimOption:
-    """One thing that can be given up: a whole gang, or its spare members.
+    """A whole running gang, or its surplus pods, that can be preempted.
 
-    The smallest `rank` is given up first: lower priorities, then spare members, then by cost.
+    The smallest `rank` is first: lower priorities, then surplus pods, then by cost.
     """
 
     candidate: Candidate
@@ -48,29 +52,33 @@ _Priced = tuple[Rank, int, tuple[PodPlacement, ...], Candidate]
 
 
 class VictimOptions(Sequence[VictimOption]):
-    """What can be given up for one request and frees something the gang could use, by rank.
+    """The options for one request that free something the gang can use, by rank.
 
-    Options are made as they are looked at. With `youngest` the latest to start go first, whatever
-    they cost.
+    Options are created when they are read. With `youngest`, the latest to start come first,
+    whatever they cost.
     """
 
     def __init__(
         self, request: PreemptionRequest, prices: PreemptionCost, *, youngest: bool = False
     ) -> None:
         tree = request.usage.tree
-        queues = {one.running.gang.queue for one in request.candidates}
+        queues = {candidate.running.gang.queue for candidate in request.candidates}
         queues.add(request.waiting.gang.queue)
         self._request = request
         self._cost = prices
         self._youngest = youngest
         self._limited = frozenset(key for name in queues for key in tree.quota_keys(name))
         self._discounts: dict[str, float] = {}
-        self._wanted = {name for one in request.waiting.members for name, _ in one.needs.requests}
+        self._wanted = {
+            name for candidate in request.waiting.members for name, _ in candidate.needs.requests
+        }
         self._short = bool(request.usage.shortfalls(request.waiting.gang.queue, request.charge))
         self._useful: dict[int, bool] = {}
-        priced = (priced for one in request.candidates for priced in self._priced_options(one))
+        priced = (
+            priced for candidate in request.candidates for priced in self._priced_options(candidate)
+        )
         self._priced = sorted(priced, key=itemgetter(0))
-        self._made: list[VictimOption] = []
+        self._options: list[VictimOption] = []
 
     def __len__(self) -> int:
         return len(self._priced)
@@ -81,59 +89,62 @@ class VictimOptions(Sequence[VictimOption]):
     def __getitem__(self, at: slice) -> list[VictimOption]: ...
     def __getitem__(self, at: int | slice) -> VictimOption | list[VictimOption]:
         last = at if isinstance(at, int) else at.indices(len(self))[1] - 1
-        for priced in self._priced[len(self._made) : last + 1]:
-            self._made.append(self._option(*priced))
-        return self._made[at]
+        for priced in self._priced[len(self._options) : last + 1]:
+            self._options.append(self._option(*priced))
+        return self._options[at]
 
-    def _priced_options(self, one: Candidate) -> Iterator[_Priced]:
-        running = one.running
+    def _priced_options(self, candidate: Candidate) -> Iterator[_Priced]:
+        running = candidate.running
         if running.surplus_pods:
             names = set(running.surplus_pods)
             spare = tuple(place for place in running.places if place.name in names)
             if spare and len(spare) < len(running.places) and self._frees_something(spare):
-                # An elastic gang goes on without them.
-                yield self._price(one, spare, self._cost.gang, whole=False)
+                # An elastic gang continues without them.
+                yield self._price(candidate, spare, self._cost.gang, whole=False)
         if self._frees_something(running.places):
             gpus = dict(running.charge or self._charge(running.places)).get((GPU, ""), 0) / MILLI
             lost_s = max(self._request.now_s - running.last_checkpoint_s, 0.0)
             price = (lost_s + self._cost.restart_s) * max(gpus, 1) + self._cost.gang
-            yield self._price(one, running.places, price, whole=True)
+            yield self._price(candidate, running.places, price, whole=True)
 
     def _price(
-        self, one: Candidate, places: tuple[PodPlacement, ...], price: float, *, whole: bool
+        self, candidate: Candidate, places: tuple[PodPlacement, ...], price: float, *, whole: bool
     ) -> _Priced:
-        running, cost = one.running, round(min(price * self._fairness_discount(one), AMOUNT.most))
+        running, cost = (
+            candidate.running,
+            round(min(price * self._fairness_discount(candidate), AMOUNT.most)),
+        )
         first = -running.started_s if self._youngest else float(cost)
-        return (running.priority, whole, first, running.gang.id), cost, places, one
+        return (running.priority, whole, first, running.gang.id), cost, places, candidate
 
     def _option(
-        self, rank: Rank, cost: int, places: tuple[PodPlacement, ...], one: Candidate
+        self, rank: Rank, cost: int, places: tuple[PodPlacement, ...], candidate: Candidate
     ) -> VictimOption:
         _, whole, *_ = rank
-        charge = (one.running.charge if whole else ()) or self._charge(places)
+        charge = (candidate.running.charge if whole else ()) or self._charge(places)
         if (
-            one.ground is not PreemptionReason.FAIR
-        ):  # only what has a quota decides what is admitted
+            candidate.ground is not PreemptionReason.FAIR
+        ):  # only resources with a quota decide on admission
             charge = tuple(item for item in charge if item[0] in self._limited)
-        return VictimOption(one, places, whole, cost, charge, rank)
+        return VictimOption(candidate, places, whole, cost, charge, rank)
 
     def _charge(self, places: tuple[PodPlacement, ...]) -> Amounts:
-        seats = ((place.node, place.needs) for place in places)
+        pods = ((place.node, place.needs) for place in places)
         snapshot = self._request.snapshot
-        return charge_on_nodes(snapshot.cluster, snapshot.rules.gpu_types, seats)
+        return charge_on_nodes(snapshot.cluster, snapshot.rules.gpu_types, pods)
 
-    def _fairness_discount(self, one: Candidate) -> float:
-        """Preempting gangs of the queue that is furthest beyond its share costs less."""
-        if one.ground in _REGARDLESS_OF_QUOTA:
+    def _fairness_discount(self, candidate: Candidate) -> float:
+        """Return the factor of the cost: less for gangs of queues far above their share."""
+        if candidate.ground in _REGARDLESS_OF_QUOTA:
             return 1.0
-        queue = one.running.gang.queue
+        queue = candidate.running.gang.queue
         if queue not in self._discounts:
             share = self._request.usage.share(queue)
             self._discounts[queue] = 1.0 + self._cost.fairness / (1.0 + share)
         return self._discounts[queue]
 
     def _frees_something(self, places: tuple[PodPlacement, ...]) -> bool:
-        """Return whether giving them up frees anything the gang could use."""
+        """Return whether these pods use anything that the gang can use."""
         return self._short or any(self._is_useful(place.needs) for place in places)
 
     def _is_useful(self, needs: PodRequirements) -> bool:
@@ -144,9 +155,9 @@ class VictimOptions(Sequence[VictimOption]):
 
 
 class VictimSequence:
-    """Options given up one after the other, as far as the rules allow; worked out as asked for.
+    """Options that are preempted one after the other, as far as the rules allow; computed lazily.
 
-    A queue is never pushed below its guarantee by more than its last gang.
+    A queue never drops below its nominal quota by more than its last gang.
     """
 
     def __init__(self, request: PreemptionRequest, options: Sequence[VictimOption]) -> None:
@@ -163,13 +174,13 @@ class VictimSequence:
 
     @property
     def admitted_after(self) -> int | None:
-        """Return after how many options the gang has quota, None if it never has."""
+        """Return after how many options the gang has quota, or None if it never has."""
         while self._admitted_after is None and self._at < len(self.options):
             self._step()
         return self._admitted_after
 
     def first(self, count: int) -> list[VictimOption]:
-        """Return which of the first `count` options are given up."""
+        """Return which of the first `count` options are preempted."""
         while self._at < min(count, len(self.options)):
             self._step()
         kept: dict[int, VictimOption] = {}
@@ -182,7 +193,7 @@ class VictimSequence:
         return list(kept.values())
 
     def _step(self) -> None:
-        """Give up the next option, if the rules allow that."""
+        """Preempt the next option, if the rules allow that."""
         option = self.options[self._at]
         self._at += 1
         gang, queue = option.candidate.running.gang.id, option.candidate.running.gang.queue
@@ -192,7 +203,7 @@ class VictimSequence:
         if ground not in _REGARDLESS_OF_QUOTA and not self._still_borrows(queue):
             return
         before = self._parts.get(gang)
-        if before is not None:  # its spare members were counted; now the whole gang is
+        if before is not None:  # its surplus pods were counted; now the whole gang is
             self._usage.charge(queue, before.charge)
         self._usage.charge(queue, option.charge, -1)
         if ground is PreemptionReason.FAIR and not self._stays_fair(queue):
@@ -212,11 +223,13 @@ class VictimSequence:
         return self._usage.fits(self._waiting.gang.queue, self._charge)
 
     def _still_borrows(self, queue: str) -> bool:
-        """Return whether a queue still has more than its guarantee, with all above it."""
-        _, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
-        return all(exceeds_nominal(self._usage, name, self._wanted) for name in theirs)
+        """Return whether a queue and its ancestors still exceed their nominal quota."""
+        _, path = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
+        return all(exceeds_nominal(self._usage, name, self._wanted) for name in path)
 
     def _stays_fair(self, queue: str) -> bool:
-        """Return whether a queue keeps a share at least as large as ours would be."""
-        ours, theirs = self._usage.tree.paths_below_common_ancestor(self._waiting.gang.queue, queue)
-        return self._usage.share(ours[-1], self._charge) <= self._usage.share(theirs[-1])
+        """Return whether a queue keeps at least the share that the waiting queue would have."""
+        own_path, path = self._usage.tree.paths_below_common_ancestor(
+            self._waiting.gang.queue, queue
+        )
+        return self._usage.share(own_path[-1], self._charge) <= self._usage.share(path[-1])

@@ -1,8 +1,8 @@
-"""The cheapest set to preempt, as a program: which gangs go, how many pods each node then takes.
+"""The cheapest set to preempt, as a program: the victims, and the pods each node then takes.
 
-For gangs with equal pods. Nodes that no victim leaves are one constant; where all pods need
-one domain of a level, exactly one domain is chosen. Of quota the program knows only sums; the
-caller judges the rest.
+It serves gangs with equal pods. Nodes without victims are one constant. If all pods need one domain
+of a level, exactly one domain is chosen. The program has only sums of quota; the caller checks the
+rest.
 """
 
 import numpy as np
@@ -45,7 +45,7 @@ def find_cheaper_set(
     domains = np.zeros(len(cluster.names), dtype=np.int64)
     if scope.rules.required is not None:
         domains = scope.codes(scope.rules.required, len(cluster.names))
-    room = cluster.capacity(needs) * (scope.allowed & scope.gpu_masks[0][1])
+    capacity = cluster.capacity(needs) * (scope.allowed & scope.gpu_masks[0][1])
     vector = cluster.request_vector(needs)
     free = cluster.free()
     model = cp_model.CpModel()
@@ -69,29 +69,30 @@ def find_cheaper_set(
             released = sum(gone[at] * int(amounts[column]) for at, amounts in leaving)
             model.add(count * int(vector[column]) <= int(free[row, column]) + released)
     chosen = []
-    for code in sorted({*counts, *(int(c) for c in np.unique(domains[room > 0]))}):
+    for code in sorted({*counts, *(int(c) for c in np.unique(domains[capacity > 0]))}):
         here = model.new_bool_var("")
         chosen.append(here)
-        constant = int(room[(domains == code) & ~touched].sum())
+        constant = int(capacity[(domains == code) & ~touched].sum())
         lacking = waiting.members_min - constant
         if lacking > 0:
             model.add(sum(counts.get(code, [])) >= lacking * here)
     model.add_exactly_one(chosen)
     for group in ruled_out:
         ids = {id(option) for option in group}
-        model.add(sum(g for g, one in zip(gone, options, strict=True) if id(one) not in ids) >= 1)
+        others = (g for g, option in zip(gone, options, strict=True) if id(option) not in ids)
+        model.add(sum(others) >= 1)
     for lacks, frees in quota:
         model.add(sum(g * amount for g, amount in zip(gone, frees, strict=True)) >= lacks)
     _one_of_each(model, options, gone)
     cost = sum(g * option.cost for g, option in zip(gone, options, strict=True))
     model.add(cost <= limit - 1)
     model.minimize(cost)
-    found = _solve(model, gone)
-    return None if found is None else [options[at] for at in found]
+    solution = _solve(model, gone)
+    return None if solution is None else [options[at] for at in solution]
 
 
 def _solve(model: cp_model.CpModel, gone: list[cp_model.IntVar]) -> list[int] | None:
-    """Return which variables are set, or None where nothing was found."""
+    """Return the variables that are set, or None without a solution."""
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
@@ -102,21 +103,21 @@ def _solve(model: cp_model.CpModel, gone: list[cp_model.IntVar]) -> list[int] | 
 
 
 def _freed(options: list[VictimOption], cluster: Cluster) -> dict[int, list[tuple[int, Ints]]]:
-    """Return, by row, what each option frees there."""
-    found: dict[int, dict[int, Ints]] = {}
+    """Return, by row, the amounts that each option frees there."""
+    freed: dict[int, dict[int, Ints]] = {}
     for at, option in enumerate(options):
         for place in option.places:
             row = cluster.rows.get(place.node)
             if row is not None:
-                here = found.setdefault(row, {})
+                here = freed.setdefault(row, {})
                 here[at] = here.get(at, 0) + cluster.whole_unit_requests(place.needs, -1)
-    return {row: list(here.items()) for row, here in found.items()}
+    return {row: list(here.items()) for row, here in freed.items()}
 
 
 def _one_of_each(
     model: cp_model.CpModel, options: list[VictimOption], gone: list[cp_model.IntVar]
 ) -> None:
-    """A gang goes whole, or gives its spare members back, or stays."""
+    """Let a gang be preempted whole, or lose its surplus pods, or stay."""
     of_gang: dict[str, list[cp_model.IntVar]] = {}
     for option, variable in zip(options, gone, strict=True):
         of_gang.setdefault(option.candidate.running.gang.id, []).append(variable)

@@ -1,9 +1,9 @@
-"""Which gangs to preempt: the cheapest set that frees both the quota and a place.
+"""Which gangs to preempt: the cheapest set that frees both quota and nodes.
 
-Preempting a gang costs the GPU time that it loses since its last checkpoint, plus the restart.
-Gangs of higher priority are touched only where preempting lower ones is not enough, and
-members a gang can do without go before whole gangs. The set grows from the cheapest until the gang
-fits, shrinks to what is needed, and then CP-SAT looks for a cheaper one.
+Preempting a gang costs the GPU time since its last checkpoint, plus the restart. Gangs of higher
+priority are preempted only if lower ones are not enough, and surplus pods before whole gangs. The
+set grows from the cheapest option until the gang fits, and shrinks to what is needed. Then CP-SAT
+looks for a cheaper set.
 """
 
 from collections.abc import Iterable, Iterator
@@ -32,14 +32,14 @@ _DOMAINS_MAX = 8
 _SOLVER_OPTIONS_MAX = 300
 _CHECKS_MAX = 40
 _WINDOW = 400
-"""So many of the cheapest are looked at, and more only where these are not enough."""
+"""The number of cheapest options to consider, and more only if these are not enough."""
 
 
 @dataclass(slots=True)
 class VictimSearch:
-    """Looks for the cheapest options that let one gang start; the request is left as it was.
+    """Looks for the cheapest options that let one gang start; the request stays unchanged.
 
-    With `youngest` the latest to start go first, whatever they cost.
+    With `youngest`, the latest to start come first, whatever they cost.
     """
 
     request: PreemptionRequest
@@ -56,21 +56,21 @@ class VictimSearch:
 
     @property
     def waiting(self) -> PendingGang:
-        """Return the gang that would start."""
+        """Return the gang to start."""
         return self.request.waiting
 
     @property
     def snapshot(self) -> Snapshot:
-        """Return the view it is planned on."""
+        """Return the snapshot to plan on."""
         return self.request.snapshot
 
     @property
     def usage(self) -> Usage:
-        """Return what the queues use."""
+        """Return the usage of the queues."""
         return self.request.usage
 
     def cheapest(self) -> Placement | None:
-        """Return the placement with its victims, or None where preemption does not help."""
+        """Return the placement with its victims, or None if preemption does not help."""
         offer = VictimOptions(self.request, self.prices, youngest=self.youngest)
         self._all = VictimSequence(self.request, offer)
         least = self._count(self._all)
@@ -85,7 +85,7 @@ class VictimSearch:
                 below = [
                     option for option in options if option.candidate.running.priority <= priority
                 ]
-                if len(below) < self._least:  # they are the first of all
+                if len(below) < self._least:  # the first options in rank: not enough
                     continue
             chosen = self._smallest(below)
             if chosen is not None and self.solve:
@@ -99,12 +99,12 @@ class VictimSearch:
     # -- sets ---------------------------------------------------------------------------------
 
     def _is_enough(self, chosen: list[VictimOption]) -> bool:
-        """Return whether the gang fits once these are gone, by quota and by capacity."""
+        """Return whether the gang fits once these are preempted, by quota and by capacity."""
         kept = self._permitted(chosen)
         return kept is not None and self._freed.fits(kept)
 
     def _count(self, steps: VictimSequence) -> int | None:
-        """Return how many of the first are enough for quota and capacity, None if all are not."""
+        """Return how many of the first options are enough, or None if all are not."""
         if steps.admitted_after is None:
             return None
         vacant = self._freed.fits
@@ -113,12 +113,12 @@ class VictimSearch:
         )
 
     def _permitted(self, chosen: list[VictimOption]) -> list[VictimOption] | None:
-        """Return the options the rules allow one after the other, or None if quota lacks then."""
+        """Return the options that the rules allow in turn, or None if quota still lacks."""
         steps = VictimSequence(self.request, chosen)
         return steps.first(len(chosen)) if steps.admitted_after is not None else None
 
     def _smallest(self, options: list[VictimOption]) -> list[VictimOption] | None:
-        """Take the cheapest first until it is enough, in each domain and in all; drop the rest."""
+        """Take the cheapest options until they are enough, in each domain and in all."""
         best: list[VictimOption] | None = None
         for group in self._groups(options):
             whole = group is self._cheapest_window
@@ -132,7 +132,7 @@ class VictimSearch:
         return best
 
     def _relevant(self, chosen: list[VictimOption]) -> list[VictimOption]:
-        """Keep those on the nodes the gang would go to, and of the others what quota needs."""
+        """Keep the options on the nodes of the gang, and of the others those that quota needs."""
         placed = fill(self.waiting, self._freed.without(chosen), TOPOLOGY_FILL)
         if isinstance(placed, Refusal):
             return chosen
@@ -148,9 +148,9 @@ class VictimSearch:
         return chosen if count is None else self._permitted([*near, *far[:count]]) or chosen
 
     def _minimized(self, chosen: list[VictimOption]) -> list[VictimOption]:
-        """Drop the victims that are not needed, the dearest first: singly, or many at once.
+        """Drop the victims that are not needed, the most expensive first, singly or many at once.
 
-        Fewer than the rules allow is allowed too: only quota and capacity are looked at.
+        The rules allow fewer victims, so that only quota and capacity are checked.
         """
         left = sorted(chosen, key=attrgetter("rank"), reverse=True)
         size, at, checks = max(len(left) // _CHECKS_MAX, 1), 0, 0
@@ -175,7 +175,7 @@ class VictimSearch:
             self.usage.charge(option.candidate.running.gang.queue, option.charge, times)
 
     def _groups(self, options: list[VictimOption]) -> Iterator[list[VictimOption]]:
-        """Yield the options of each domain the gang must fit into, then all of them."""
+        """Yield the options of each domain that the gang may use, then all options."""
         cluster = self.snapshot.cluster
         near = self.waiting.constraints.near.required
         tree = cluster.tree(self.waiting.constraints.topology)
@@ -190,7 +190,7 @@ class VictimSearch:
             for _, group in ranked[:_DOMAINS_MAX]:
                 yield group
         by_value = sorted(
-            options, key=lambda one: (*one.rank[:2], one.cost / max(len(one.places), 1))
+            options, key=lambda option: (*option.rank[:2], option.cost / max(len(option.places), 1))
         )
         yield options
         if not self.youngest:
@@ -199,7 +199,7 @@ class VictimSearch:
     def _cheaper(
         self, options: list[VictimOption], chosen: list[VictimOption]
     ) -> list[VictimOption]:
-        """Let CP-SAT look for a cheaper set; keep what was found where it finds none."""
+        """Return a cheaper set that CP-SAT finds, or else the set that was chosen."""
         limit = _total(chosen)
         useful = [option for option in options if option.cost < limit]
         if not useful or len(useful) > _SOLVER_OPTIONS_MAX:
@@ -216,17 +216,17 @@ class VictimSearch:
         return chosen
 
     def _missing_quota(self, options: list[VictimOption]) -> list[tuple[int, list[int]]]:
-        """Return what must come free of each quota, and what each option frees of it at most."""
-        tree, found = self.usage.tree, []
+        """Return the amount that each quota lacks, and how much each option frees of it at most."""
+        tree, missing = self.usage.tree, []
         for short in self.usage.shortfalls(self.waiting.gang.queue, self.request.charge):
             frees = [
-                dict(one.charge).get(short.key, 0)
-                if short.queue in tree.path(one.candidate.running.gang.queue)
+                dict(option.charge).get(short.key, 0)
+                if short.queue in tree.path(option.candidate.running.gang.queue)
                 else 0
-                for one in options
+                for option in options
             ]
-            found.append((short.wanted - short.available, frees))
-        return found
+            missing.append((short.wanted - short.available, frees))
+        return missing
 
     def _placed(self, chosen: list[VictimOption]) -> Placement | None:
         placed = self.request.placer.place(self.waiting, self._freed.without(chosen))
@@ -238,7 +238,7 @@ class VictimSearch:
                 () if option.whole else tuple(place.name for place in option.places),
                 option.candidate.ground.value,
             )
-            for option in sorted(chosen, key=lambda one: one.candidate.running.gang.id)
+            for option in sorted(chosen, key=lambda option: option.candidate.running.gang.id)
         )
         return replace(placed, evicts=evicts)
 

@@ -1,4 +1,4 @@
-"""What a gang charges to its queue, and which of its members have to start."""
+"""The charge of a gang to its queue, and the members that have to start."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -14,27 +14,27 @@ NodeAndNeeds = tuple[NodeName, PodRequirements]
 
 
 def charge_of(waiting: PendingGang) -> Amounts:
-    """Return what the gang's minimum charges."""
+    """Return the charge of the minimum of a gang."""
     return waiting.charge or charge_for(split_required_optional(waiting)[0])
 
 
 def pod_classes_of(waiting: PendingGang) -> tuple[PodRequirements, ...]:
-    """Return the needs that differ among a gang's members."""
+    """Return the different requirements among the members of a gang."""
     return waiting.pod_classes or tuple({id(m.needs): m.needs for m in waiting.members}.values())
 
 
 def charge_for(members: tuple[Member, ...]) -> Amounts:
-    """Return what members charge, whatever GPUs they get."""
+    """Return the charge of members, whatever GPUs they get."""
     counts: dict[PodRequirements, int] = {}
     for member in members:
         counts[member.needs] = counts.get(member.needs, 0) + 1
     return sum_requests(counts)
 
 
-def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[NodeAndNeeds]) -> Amounts:
-    """Return what pods charge on the GPUs they have, by the kind of their nodes."""
+def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, pods: Iterable[NodeAndNeeds]) -> Amounts:
+    """Return the charge of pods on their nodes, with GPUs counted by type."""
     models: dict[str, dict[PodRequirements, int]] = {}
-    for node, needs in seats:
+    for node, needs in pods:
         row = cluster.rows.get(node)
         here = models.setdefault(cluster.gpu_model(row) if row is not None else "", {})
         here[needs] = here.get(needs, 0) + 1
@@ -46,7 +46,7 @@ def charge_on_nodes(cluster: Cluster, kinds: GpuTypes, seats: Iterable[NodeAndNe
 
 
 def split_required_optional(waiting: PendingGang) -> tuple[tuple[Member, ...], tuple[Member, ...]]:
-    """Return the members that must start, lowest ranks first, and those that may."""
+    """Return the members that must start, lowest ranks first, and the others."""
     if waiting.members_min >= len(waiting.members):
         return waiting.members, ()
     left = dict(waiting.role_members_min)
@@ -64,7 +64,7 @@ def split_required_optional(waiting: PendingGang) -> tuple[tuple[Member, ...], t
 
 
 def gpu_types_to_try(waiting: PendingGang, usage: Usage) -> tuple[str, ...]:
-    """Return the GPU kinds to try one after the other; ("",) where kinds play no part."""
+    """Return the GPU types to try one after the other; ("",) if no quota names one."""
     declared = usage.tree.gpu_types(waiting.gang.queue)
     if not declared or not dict(charge_of(waiting)).get((GPU, "")):
         return ("",)
@@ -72,7 +72,7 @@ def gpu_types_to_try(waiting: PendingGang, usage: Usage) -> tuple[str, ...]:
 
 
 def with_gpu_type(waiting: PendingGang, kind: str) -> PendingGang:
-    """Return the gang bound to one kind of GPU."""
+    """Return the gang restricted to one GPU type."""
     if not kind or waiting.constraints.gpu_types == (kind,):
         return waiting
     return replace(waiting, constraints=replace(waiting.constraints, gpu_types=(kind,)))

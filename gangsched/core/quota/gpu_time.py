@@ -1,4 +1,4 @@
-"""The GPU time that an account has used, with older use counting less."""
+"""The GPU time of an account; older use counts less."""
 
 from dataclasses import dataclass, field
 from math import log
@@ -6,10 +6,10 @@ from math import log
 
 @dataclass(slots=True)
 class GpuTime:
-    """GPU-seconds of one account: decayed with a half-life, and plain in each budget's period.
+    """GPU-seconds of one account: decayed with a half-life, and the plain sum in budget periods.
 
-    `periods` maps a period's length to its number since the epoch and what was spent in it; `total`
-    is all that was spent while this process looked on.
+    `periods` maps the length of a period to its number since the epoch and the GPU-seconds spent in
+    it. `total` is the GPU-seconds spent since this process started.
     """
 
     rate: float = 0.0
@@ -24,7 +24,7 @@ class GpuTime:
         if passed_s <= 0:
             return
         factor = 0.5 ** (passed_s / half_life_s)
-        # The integral of rate * 2^-(t/H) over what passed, beside what was there before.
+        # The decayed sum from before, plus the integral of rate * 2^-(t/H) over the time since.
         self.historical_gpu_s = self.historical_gpu_s * factor + self.rate * half_life_s / log(
             2
         ) * (1 - factor)

@@ -23,7 +23,7 @@ class NominalShortfall(NamedTuple):
 def nominal_shortfall(usage: Usage, queue: str, charge: Amounts) -> NominalShortfall | None:
     """Return what a gang with `preemptible: false` would borrow, or None if it may start."""
     tree = usage.tree
-    if queue not in tree or tree.firm_loans(queue):
+    if queue not in tree or tree.non_preemptible_may_borrow(queue):
         return None
     for key, quantity in charge:
         if key not in tree.guaranteed():
@@ -40,7 +40,7 @@ def nominal_shortfall(usage: Usage, queue: str, charge: Amounts) -> NominalShort
 
 
 def describe_shortfall(shortfall: NominalShortfall, queue: str) -> str:
-    """Return what may not be borrowed, as a sentence without its end."""
+    """Return what may not be borrowed, as a sentence without its full stop."""
     key = shortfall.key
     owner = f"queue {shortfall.queue}" + ("" if shortfall.queue == queue else f", above {queue},")
     return (

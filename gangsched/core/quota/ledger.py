@@ -1,10 +1,10 @@
-"""What every queue holds, derived from the very charges that fill the nodes.
+"""The usage of every queue, from the same charges that fill the nodes.
 
-Each charge of the cluster that belongs to a gang is counted here too, under the same key, and is
-taken back under it: usage cannot leak without a node's capacity leaking with it. `audit` compares
-with what really runs, and heals a difference.
+Each charge to a node that belongs to a gang is counted here under the same key, and is released
+under it. So usage cannot leak unless the capacity of a node leaks with it. `audit` compares the
+charges with what really runs, and corrects differences.
 
-GPU time is integrated lazily: an account knows its rate and when it was last looked at, so that
+GPU time is integrated lazily. An account has its rate and the time of its last update, so that
 decayed usage (half-life) and budgets cost nothing while nothing changes.
 """
 
@@ -34,9 +34,9 @@ _NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """What one key is charged for: `model` is the GPU product of the node, where known.
+    """The charge of one key; `model` is the GPU product of the node, if known.
 
-    What is `firm` belongs to a gang that may not be preempted.
+    A `firm` charge belongs to a gang with `preemptible: false`.
     """
 
     gang: GangId
@@ -55,7 +55,7 @@ class Ledger:
         self.half_life_s = half_life_s
         self.usage = Usage(QueueTree())
         self.users: dict[Account, dict[QuotaKey, int]] = {}
-        """What users hold that hold anything."""
+        """The charges of users; a user without any has no entry."""
 
         self.accounts: dict[Account, GpuTime] = {}
         self._allocations: dict[Hashable, Allocation] = {}
@@ -63,10 +63,10 @@ class Ledger:
         self.gpu_types = GpuTypes()
         self._accounts_after_cleanup = 0
 
-    # -- what changes it ----------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------
 
     def set_tree(self, tree: QueueTree, now_s: float) -> None:
-        """Take a new tree over, and count every charge in it again."""
+        """Set a new tree, and count every charge in it again."""
         for time in self.accounts.values():
             time.advance_to(now_s, self.half_life_s)
             time.rate = 0.0
@@ -79,7 +79,7 @@ class Ledger:
             self._open_periods(account, time)
 
     def charge(self, key: Hashable, holding: Allocation, now_s: float) -> None:
-        """Count a charge in place of what its key was charged before."""
+        """Count a charge in place of the previous charge of its key."""
         if self._allocations.get(key) == holding:
             return
         self.discharge(key, now_s)
@@ -88,7 +88,7 @@ class Ledger:
         self._count(holding, 1, now_s)
 
     def discharge(self, key: Hashable, now_s: float) -> None:
-        """Take back what a key was charged."""
+        """Release the charge of a key."""
         holding = self._allocations.pop(key, None)
         if holding is None:
             return
@@ -99,14 +99,14 @@ class Ledger:
         self._count(holding, -1, now_s)
 
     def rekey(self, key: Hashable, other: Hashable) -> None:
-        """Let another key, which was charged nothing, have what a key was charged."""
+        """Transfer the charge of a key to another key, which has none."""
         holding = self._allocations[other] = self._allocations.pop(key)
         keys = self._keys_of_gang[holding.gang]
         del keys[key]
         keys[other] = None
 
     def move(self, gang: GangId, account: Account, now_s: float, *, firm: bool = False) -> None:
-        """Count what a gang holds for another queue and user from now on, or as firm."""
+        """Count the charges of a gang for another queue and user from now on, or as firm."""
         queue, user = account
         for key in list(self._keys_of_gang.get(gang, ())):
             held = replace(self._allocations[key], queue=queue, user=user, firm=firm)
@@ -138,7 +138,7 @@ class Ledger:
             time.rate = rate if (rate := time.rate + change) > _NOTHING else 0.0
 
     def account(self, account: Account) -> GpuTime:
-        """Return an account, opened if need be."""
+        """Return an account; it is created if it does not exist."""
         gpu_time = self.accounts.get(account)
         if gpu_time is None:
             if len(self.accounts) > 2 * self._accounts_after_cleanup + USERS_OF_QUEUE.most:
@@ -148,7 +148,7 @@ class Ledger:
         return gpu_time
 
     def _forget_users(self) -> None:
-        """Forget users who hold nothing and spent least, if a queue has too many users."""
+        """Remove users without charges that spent least, if a queue has too many users."""
         now_s = max(time.at_s for time in self.accounts.values())
         idle: dict[str, list[str]] = {}
         for (queue, user), time in self.accounts.items():
@@ -160,7 +160,7 @@ class Ledger:
         self._accounts_after_cleanup = len(self.accounts)
 
     def sorted_by_usage(self, queue: str, users: Iterable[str], now_s: float) -> list[str]:
-        """Return users in the order of what they spent in the present periods, then before."""
+        """Return users by their GPU time in the present periods, then before, the highest first."""
 
         def key(user: str) -> tuple[float, float, str]:
             time = self.accounts[queue, user]
@@ -190,7 +190,7 @@ class Ledger:
         return by_queue
 
     def gpu_seconds_total(self, now_s: float) -> dict[str, float]:
-        """Return the GPU-seconds that each queue spent while this process looked on."""
+        """Return the GPU-seconds that each queue spent since this process started."""
         by_queue = {}
         for (queue, user), time in self.accounts.items():
             if not user:
@@ -208,30 +208,30 @@ class Ledger:
         return spent if number == int(now_s // budget.period_s) else 0.0
 
     def allocation(self, key: Hashable) -> Allocation | None:
-        """Return what a key is charged for."""
+        """Return the charge of a key, or None."""
         return self._allocations.get(key)
 
     def usage_of_gang(self, gang: GangId) -> dict[QuotaKey, int]:
-        """Return what a gang is charged."""
-        found: dict[QuotaKey, int] = {}
+        """Return the charge of a gang by resource."""
+        usage: dict[QuotaKey, int] = {}
         for key in self._keys_of_gang.get(gang, ()):
             for resource, quantity in self._allocations[key].amounts:
-                found[resource] = found.get(resource, 0) + quantity
-        return found
+                usage[resource] = usage.get(resource, 0) + quantity
+        return usage
 
     def charge_of(self, gang: GangId) -> Amounts:
-        """Return what a gang is charged, on the GPUs it has."""
-        found: dict[QuotaKey, int] = {}
+        """Return the charge of a gang, with its GPUs counted by type."""
+        charge: dict[QuotaKey, int] = {}
         for key in self._keys_of_gang.get(gang, ()):
             held = self._allocations[key]
             for resource, quantity in self.gpu_types.with_gpu_types(held.amounts, held.model):
-                found[resource] = found.get(resource, 0) + quantity
-        return tuple(sorted(found.items()))
+                charge[resource] = charge.get(resource, 0) + quantity
+        return tuple(sorted(charge.items()))
 
     def audit(self, truth: Mapping[Hashable, Allocation], now_s: float) -> dict[str, int]:
-        """Heal every difference from what really runs; return their number by queue.
+        """Correct every difference from what really runs; return their number by queue.
 
-        The usage itself is counted again as well, since a wrong sum is a leak like any other.
+        The usage is counted again as well, because a wrong sum is a leak too.
         """
         wrong: dict[str, int] = {}
         for key in [key for key, holding in self._allocations.items() if truth.get(key) != holding]:

@@ -1,10 +1,10 @@
-"""The tree of queues: what is wrong with it, and how much each queue may use.
+"""The tree of queues: its problems, and how much each queue may use.
 
-The arithmetic of guarantees and borrowing is Kueue's (KEP-79): a queue keeps for itself what it
-does not lend, the rest of its guarantee lies in its parent's pool, and its use beyond what it kept
-is counted there. Other than in Kueue, a parent's nominal quota is that of its whole subtree, so
-that an administrator can read the guarantee of a department off one line. That number holds
-whatever is written below: where the children add up to more, the largest of them count for less.
+The arithmetic of nominal and borrowed quota is Kueue's (KEP-79). A queue keeps the quota that it
+does not lend. The rest of its nominal quota is in the pool of its parent, where its use beyond the
+kept quota is counted. Other than in Kueue, the nominal quota of a parent is that of its whole
+subtree, so that an administrator reads the quota of a department in one line. It limits the
+children: if they add up to more, the largest of them count for less.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,12 +16,12 @@ UNLIMITED = 1 << 62
 DEPTH_MAX = 16
 SYSTEM_NAMESPACE = "kube-system"
 PRIORITY_OF_USERS = 1_000_000_000
-"""The API server rejects a PriorityClass of more: those beyond are its own system-* classes."""
+"""The API server rejects a PriorityClass above this, except its own system-* classes."""
 
 PRIORITY_MAX = 2**31 - 1
 
 AncestorPaths = tuple[tuple[str, ...], tuple[str, ...]]
-"""Two ways up a tree, nearest first."""
+"""Two paths up a tree, nearest queue first."""
 
 _ANCESTOR_PATHS_MAX = 100_000
 
@@ -29,9 +29,9 @@ _ANCESTOR_PATHS_MAX = 100_000
 class QueueTree:
     """Queues by name; immutable.
 
-    `problems` says of queues that cannot be used what is wrong with them, `lowered` which quotas
-    count for less than is written, and `notes` what to report of queues that can be used.
-    No gang may run any longer in those that are `drained`.
+    `problems` has the problem of each queue that cannot be used. `lowered` has the quotas that
+    count for less than declared, and `notes` other messages about queues that can be used. The
+    gangs of `drained` queues must end.
     """
 
     def __init__(self, queues: Iterable[Queue] = ()) -> None:
@@ -69,7 +69,7 @@ class QueueTree:
         self._ancestor_paths: dict[tuple[str, str], AncestorPaths] = {}
 
     def _path_to_root(self, name: str) -> tuple[str, ...] | None:
-        """Return the queue and its ancestors up to the root, or note why there is no such way."""
+        """Return the queue and its ancestors up to the root, or record why there is no path."""
         path = [name]
         if self.queues[name].broken:
             self.problems[name] = self.queues[name].broken
@@ -96,7 +96,7 @@ class QueueTree:
         return tuple(path)
 
     def _sum_children(self, name: str) -> None:
-        """Learn what a queue asks for: what is written, or else what its children ask for."""
+        """Set the nominal quotas of a queue: those declared, or else the sums of its children."""
         declared = self._declared[name] = {quota.key: quota for quota in self.queues[name].quotas}
         nominal = self._nominal[name] = {}
         for child in self.children.get(name, ()):
@@ -117,7 +117,7 @@ class QueueTree:
             nominal[key] = quota.nominal
 
     def _cap_children(self, name: str) -> None:
-        """Have the children of a queue count for no more than it has."""
+        """Lower the nominal quotas of the children of a queue to what it has."""
         for key, has in self._nominal[name].items():
             asked = {
                 child: self._nominal[child][key]
@@ -133,8 +133,10 @@ class QueueTree:
                         self._note_lowered(child, key)
 
     def _note_lowered(self, name: str, key: QuotaKey) -> None:
-        """Note that a quota counts for less than is written, and because of which queue."""
-        above = next(one for one in self._paths[name][1:] if key in self._declared[one])
+        """Record that a quota counts for less than declared, and because of which queue."""
+        above = next(
+            ancestor for ancestor in self._paths[name][1:] if key in self._declared[ancestor]
+        )
         self.lowered.setdefault(name, {})[key] = (
             f"spec.quotas[{label(key)}].nominal: {number(key, self._declared[name][key].nominal)} "
             f"counts as {number(key, self._nominal[name][key])}, because queue {above}, above it, "
@@ -142,8 +144,8 @@ class QueueTree:
         )
 
     def _compute_guarantee(self, name: str) -> None:
-        """Work out what a queue lends, after those below it."""
-        # What children keep for themselves never comes into this queue's pool.
+        """Compute what a queue keeps and lends, after the queues below it."""
+        # Quota that children keep is not in the pool of this queue.
         pool = self._subtree_quota[name] = {
             key: quantity
             - sum(self.guaranteed_quota(child, key) for child in self.children.get(name, ()))
@@ -165,13 +167,13 @@ class QueueTree:
         return self._paths[name]
 
     def charged_queue(self, name: str) -> str:
-        """Return the queue that is charged for one of this name: itself, or else the default."""
+        """Return the queue that is charged for a name: the queue itself, or else the default."""
         return name if name in self._paths else DEFAULT_QUEUE
 
     def admits(self, name: str, namespace: str) -> bool:
-        """Return whether gangs of a namespace may use a queue; those above it have to agree."""
+        """Return whether a queue, and all queues above it, admit gangs of a namespace."""
         path = self._paths.get(name, (name,))
-        return all(self.queues[one].admits(namespace) for one in path)
+        return all(self.queues[queue].admits(namespace) for queue in path)
 
     def open_to(self, namespace: str) -> Iterator[str]:
         """Yield the queues that gangs of a namespace may use, by name."""
@@ -180,7 +182,7 @@ class QueueTree:
     def priority_max(self, name: str, namespace: str) -> tuple[int, str]:
         """Return the highest priority that gangs of a namespace may have, and which queue sets it.
 
-        Where no queue does, what is beyond users' own classes is for Kubernetes' own namespace.
+        If no queue does, only namespace kube-system may use priorities above those of users.
         """
         limits = [
             (most, queue)
@@ -191,25 +193,25 @@ class QueueTree:
         return min(limits, default=(usual, ""))
 
     def exclusive(self, name: str) -> str:
-        """Return the coarsest level of which gangs of a queue may have a domain for themselves.
+        """Return the coarsest level at which gangs of a queue may have exclusive domains.
 
-        The queue declares it, or else the nearest above it that does; "" where none does.
+        The queue declares it, or else the nearest queue above it that does; "" if none does.
         """
         levels = (self.queues[queue].exclusive for queue in self._paths[name])
         return next((level for level in levels if level), "")
 
-    def firm_loans(self, name: str) -> bool:
-        """Return whether gangs of a queue that may not be preempted may borrow."""
-        return any(self.queues[queue].firm_loans for queue in self._paths[name])
+    def non_preemptible_may_borrow(self, name: str) -> bool:
+        """Return whether gangs with `preemptible: false` in a queue may use borrowed quota."""
+        return any(self.queues[queue].non_preemptible_may_borrow for queue in self._paths[name])
 
     def guaranteed(self) -> frozenset[QuotaKey]:
-        """Return the resources of which any queue is guaranteed something."""
+        """Return the resources for which any queue has nominal quota."""
         return self._guaranteed
 
     def nominal(self, name: str, key: QuotaKey) -> int | None:
-        """Return what a queue is guaranteed, or None where no queue above it has such a quota.
+        """Return the nominal quota of a queue; None if neither it nor a queue above it has one.
 
-        That is less than what is written where queues above it have less.
+        It is less than declared if the queues above have less.
         """
         own = self._nominal[name].get(key)
         if own is not None:
@@ -217,63 +219,63 @@ class QueueTree:
         return 0 if key in self.quota_keys(name) else None
 
     def notices(self, name: str) -> list[str]:
-        """Return what to report of a queue that can be used, a sentence each."""
+        """Return the messages about a queue that can be used, a sentence each."""
         return [*self.lowered.get(name, {}).values(), *self.notes.get(name, ())]
 
     def nominal_quotas(self, name: str) -> Mapping[QuotaKey, int]:
-        """Return every guarantee of a queue's subtree."""
+        """Return the nominal quotas of a queue's subtree."""
         return self._nominal[name]
 
     def quota(self, name: str, key: QuotaKey) -> Quota | None:
-        """Return what the queue itself declares for a resource."""
+        """Return the quota that the queue itself declares for a resource."""
         return self._declared[name].get(key)
 
     def subtree_quota(self, name: str, key: QuotaKey) -> int:
-        """Return the part of a guarantee that children do not keep for themselves."""
+        """Return the part of the nominal quota that children do not keep."""
         return self._subtree_quota[name].get(key, 0)
 
     def guaranteed_quota(self, name: str, key: QuotaKey) -> int:
-        """Return the part of a guarantee that other queues cannot borrow."""
+        """Return the part of the nominal quota that other queues cannot borrow."""
         return self._guaranteed_quota[name].get(key, 0)
 
     def guaranteed_quotas(self, name: str) -> Mapping[QuotaKey, int]:
-        """Return every part of a guarantee that other queues cannot borrow."""
+        """Return the parts of all nominal quotas that other queues cannot borrow."""
         return self._guaranteed_quota[name]
 
     def quota_keys(self, name: str) -> tuple[QuotaKey, ...]:
-        """Return the resources for which this queue or one above it has a quota."""
+        """Return the resources for which this queue or a queue above it has a quota."""
         known = self._quota_keys.get(name)
         if known is None:
-            keys = {key for one in self._paths[name] for key in self._nominal[one]}
+            keys = {key for ancestor in self._paths[name] for key in self._nominal[ancestor]}
             known = self._quota_keys[name] = tuple(sorted(keys))
         return known
 
     def subtree(self, name: str) -> list[str]:
-        """Return a queue and all that are below it."""
-        found = [name]
-        for one in found:
-            found += self.children.get(one, ())
-        return found
+        """Return a queue and all queues below it."""
+        names = [name]
+        for queue in names:
+            names += self.children.get(queue, ())
+        return names
 
     def gpu_types(self, name: str) -> tuple[str, ...]:
-        """Return the GPU kinds that have quotas of their own for this queue."""
+        """Return the GPU types that have quotas of their own for this queue."""
         known = self._kinds.get(name)
         if known is None:
             known = self._kinds[name] = tuple(kind for _, kind in self.quota_keys(name) if kind)
         return known
 
-    def paths_below_common_ancestor(self, ours: str, theirs: str) -> AncestorPaths:
-        """Return the two ways up to, and without, the nearest common ancestor."""
-        known = self._ancestor_paths.get((ours, theirs))
+    def paths_below_common_ancestor(self, name: str, other: str) -> AncestorPaths:
+        """Return the two paths up to the nearest common ancestor, without it."""
+        known = self._ancestor_paths.get((name, other))
         if known is None:
-            mine, other = self._paths[ours], self._paths[theirs]
-            common = next((name for name in mine if name in other), None)
-            known = mine, other
+            path, other_path = self._paths[name], self._paths[other]
+            common = next((queue for queue in path if queue in other_path), None)
+            known = path, other_path
             if common is not None:
-                known = mine[: mine.index(common)], other[: other.index(common)]
+                known = path[: path.index(common)], other_path[: other_path.index(common)]
             if len(self._ancestor_paths) >= _ANCESTOR_PATHS_MAX:
                 self._ancestor_paths.clear()
-            self._ancestor_paths[(ours, theirs)] = known
+            self._ancestor_paths[(name, other)] = known
         return known
 
     def leaves(self) -> Iterator[str]:
@@ -282,24 +284,24 @@ class QueueTree:
 
     def top_down(self) -> list[str]:
         """Return all queues, each after its parent; those that cannot be used come last."""
-        found: list[str] = []
+        names: list[str] = []
 
         def down(name: str) -> None:
             for child in sorted(self.children.get(name, ())):
-                found.append(child)
+                names.append(child)
                 down(child)
 
         down("")
-        return found + sorted(name for name in self.queues if name not in self)
+        return names + sorted(name for name in self.queues if name not in self)
 
 
 def _share_out(asked: Mapping[str, int], has: int) -> dict[str, int]:
-    """Share out what there is: what is too much comes off the largest, and the others get all."""
-    found: dict[str, int] = {}
+    """Divide quota among children: the largest requests are reduced, the others get all."""
+    shares: dict[str, int] = {}
     for name in sorted(asked, key=lambda name: (asked[name], name)):
-        found[name] = min(asked[name], has // (len(asked) - len(found)))
-        has -= found[name]
-    return found
+        shares[name] = min(asked[name], has // (len(asked) - len(shares)))
+        has -= shares[name]
+    return shares
 
 
 def number(key: QuotaKey, quantity: int) -> str:

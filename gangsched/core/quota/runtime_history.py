@@ -25,8 +25,8 @@ _DIGITS = 3
 _NEEDED = 2
 _RATIOS_NEEDED = 5
 _SPREAD = {"declared": (0.5, 1.0), "queue": (0.25, 2.0), "assumed": (0.1, 3.0)}
-"""Where the 10th and 90th percentile lie, as factors, where there is no history.
-Owners declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
+"""The 10th and 90th percentile without a history, as factors of the run time.
+Users declare too much rather than too little (Mu'alem and Feitelson, TPDS 2001)."""
 
 
 def job_name_prefix(gang: GangId) -> str:
@@ -43,14 +43,14 @@ def _namespace(name: str) -> str:
 
 
 def _fitting(entries: dict[Key, list[object]]) -> list[list[object]]:
-    """Return as many as fit."""
+    """Return as many entries as may be stored."""
     letters = {key: len(dumps(entry)) for key, entry in entries.items()}
     beyond = _beyond(letters, HISTORY_LETTERS.most // 2)
     return [entry for key, entry in entries.items() if key not in beyond]
 
 
 def _beyond(sizes: dict[Key, int], most: int) -> set[Key]:
-    """Return what is too much: of the namespace that has most, what is there longest."""
+    """Return the entries beyond a limit: the oldest of the namespace that has most."""
     total = sum(sizes.values())
     if total <= most:
         return set()
@@ -59,18 +59,18 @@ def _beyond(sizes: dict[Key, int], most: int) -> set[Key]:
     for key, size in sizes.items():
         held[_namespace(key[1])] += size
         oldest.setdefault(_namespace(key[1]), deque()).append(key)
-    found = set()
+    forgotten = set()
     while total > most:
         largest = max(held, key=lambda namespace: (held[namespace], namespace))
         key = oldest[largest].popleft()
-        found.add(key)
+        forgotten.add(key)
         held[largest] -= sizes[key]
         total -= sizes[key]
-    return found
+    return forgotten
 
 
 def _last(kept: dict[K, V], key: K, value: V) -> None:
-    """Put a value at the end: at the beginning is what was put there longest ago."""
+    """Put a value at the end, so that the oldest is at the beginning."""
     kept.pop(key, None)
     kept[key] = value
 
@@ -83,8 +83,8 @@ def _hash(part: str) -> bool:
 class RuntimeHistory:
     """Run times of gangs that ended, by user and name.
 
-    `ratios` are run times over what was declared, by user, and under "" of all users together.
-    `starts` records how well the predicted starts came true.
+    `ratios` are run times divided by declared run times, by user, and under "" for all users.
+    `starts` records how well predictions of starts came true.
     """
 
     runs: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class RuntimeHistory:
     _recorded: int = 0
 
     def version(self, user: str) -> tuple[int, int]:
-        """Return what changes as a user's history does, and now and then as that of all."""
+        """Return a version that changes with the history of a user, or at times with all."""
         return self._last_recorded.get(user, 0), self._recorded // _KEPT
 
     def record(self, gang: Gang, runtime_s: float) -> None:
@@ -103,7 +103,7 @@ class RuntimeHistory:
         _last(self._last_recorded, gang.user, self._recorded)
         key = (gang.user, job_name_prefix(gang.id))
         known = self.runs.get(key) or deque(maxlen=_KEPT)
-        runtime_s = round(max(runtime_s, 0.0), _DIGITS_S)  # as it is kept for the next process
+        runtime_s = round(max(runtime_s, 0.0), _DIGITS_S)  # as it is stored for the next process
         known.append(runtime_s)
         _last(self.runs, key, known)
         if gang.expected_runtime_s:
@@ -114,7 +114,7 @@ class RuntimeHistory:
         self._forget()
 
     def _forget(self) -> None:
-        """Forget what is beyond the bounds: the namespace with most loses its oldest entries."""
+        """Remove entries beyond the bounds: the oldest of the namespace that has most."""
         for key in _beyond(dict.fromkeys(self.runs, 1), RUN_TIMES.most):
             del self.runs[key]
         for users in (self.ratios, self._last_recorded):
@@ -122,20 +122,20 @@ class RuntimeHistory:
                 del users[next(user for user in users if user)]
 
     def to_json(self) -> dict[str, list[list[object]]]:
-        """Return what fits as JSON values, the longest ago first."""
+        """Return as many entries as may be stored as JSON values, the oldest first."""
         runs: dict[Key, list[object]] = {
             key: [*key, *(round(run_s, _DIGITS_S) for run_s in some)]
             for key, some in self.runs.items()
         }
         ratios: dict[Key, list[object]] = {
-            ("", user): [user, *(round(one, _DIGITS) for one in some)]
+            ("", user): [user, *(round(ratio, _DIGITS) for ratio in some)]
             for user, some in self.ratios.items()
         }
         starts: list[list[object]] = [["early", *self.starts.early], ["late", *self.starts.late]]
         return {"runs": _fitting(runs), "ratios": _fitting(ratios), "starts": starts}
 
     def merge_json(self, data: object) -> None:
-        """Take over what `data` returned, with what is known already as the latest.
+        """Add what `to_json` returned; entries of this process count as the latest.
 
         Raises:
             ValueError: the values are not of that form.
@@ -156,7 +156,7 @@ class RuntimeHistory:
         self._forget()
 
     def estimate(self, gang: Gang, queue: Queue | None = None) -> Estimate:
-        """Say how long a gang will run, and how that is known."""
+        """Return how long a gang is expected to run, and from which source that is known."""
         if gang.expected_runtime_s is not None:
             return self._declared(gang.expected_runtime_s, gang.user)
         known = self.runs.get((gang.user, job_name_prefix(gang.id)))
@@ -169,16 +169,16 @@ class RuntimeHistory:
             return _spread(queue.default_runtime_s, EstimateSource.QUEUE)
         return _spread(RUNTIME_DEFAULT_S, EstimateSource.ASSUMED)
 
-    def _declared(self, said_s: float, user: str) -> Estimate:
-        """Take the owner's word, within the range in which the owner was right before.
+    def _declared(self, declared_s: float, user: str) -> Estimate:
+        """Return the declared run time, with the range of the user's earlier ratios.
 
         A user who declared too little before is expected to do so again: backfill relies on it.
         """
-        runtime_s = said_s * self.factor(user)
+        runtime_s = declared_s * self.factor(user)
         for known in (self.ratios.get(user), self.ratios.get("")):
             if known is not None and len(known) >= _RATIOS_NEEDED:
                 cuts = quantiles(known, n=10, method="inclusive")
-                low_s, middle_s, high_s = (cuts[at] * said_s for at in (0, 4, 8))
+                low_s, middle_s, high_s = (cuts[at] * declared_s for at in (0, 4, 8))
                 return Estimate(runtime_s, low_s, high_s, EstimateSource.DECLARED, middle_s)
         return _spread(runtime_s, EstimateSource.DECLARED)
 
@@ -191,10 +191,10 @@ class RuntimeHistory:
 def _lists(data: object, name: str) -> list[list[object]]:
     if not isinstance(data, dict):
         raise TypeError(f"{type(data).__name__} in place of an object")
-    found = data.get(name, [])
-    if not isinstance(found, list) or not all(isinstance(one, list) for one in found):
+    rows = data.get(name, [])
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise TypeError(f"{name} is not a list of lists")
-    return found
+    return rows
 
 
 def _numbers(values: list[object]) -> deque[float]:
@@ -202,9 +202,9 @@ def _numbers(values: list[object]) -> deque[float]:
 
 
 def _floats(values: list[object]) -> list[float]:
-    if not values or not all(isinstance(one, int | float) and one >= 0 for one in values):
+    if not values or not all(isinstance(value, int | float) and value >= 0 for value in values):
         raise ValueError(f"{values} in place of run times")
-    return [float(str(one)) for one in values]
+    return [float(str(value)) for value in values]
 
 
 def _spread(runtime_s: float, source: EstimateSource) -> Estimate:

@@ -1,4 +1,4 @@
-"""How well predicted starts came true, and ranges that are as wide as that requires.
+"""How well predictions of starts came true, and ranges that are wide enough for that.
 
 A forecast covers pending and running gangs, not later gangs or failures. The distance of real
 starts from the drawn ranges shows their effect: ranges are stretched so that they would have held
@@ -13,17 +13,17 @@ from gangsched.core.model.ids import GangId
 
 _KEPT = 200
 _OPEN = 2000
-"""Gangs whose starts are awaited; of others nothing is learnt."""
+"""The number of gangs with predictions to compare; those of other gangs are ignored."""
 
 _EDGE_S = 30.0
-"""Added to every time: seconds more or less do not count."""
+"""Added to every wait, so that a few seconds do not count."""
 
 _AGAIN_S = 60.0
 _MISSED = 0.035
-"""The part of starts that may lie before a range, and after it."""
+"""The fraction of starts that may lie before a range, and after it."""
 
 _BELIEVED = ((0.5, 0.6, 0.8, 1.0, 1.0), (1.0, 1.0, 1.3, 1.8, 2.5))
-"""How early and late starts are believed to be while few are known."""
+"""Assumed early and late starts while few are known."""
 
 _DIGITS = 3
 _MOST = 1000.0
@@ -31,7 +31,7 @@ _MOST = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class StartAccuracy:
-    """By how much the time until the first and the last start that was drawn is stretched."""
+    """The factors by which the waits until the first and the last drawn start are stretched."""
 
     early: float = 1.0
     late: float = 1.0
@@ -52,7 +52,7 @@ class _Prediction:
     high_s: float
 
     def missed_by(self, start_s: float) -> tuple[float, float]:
-        """Return the real wait as multiples of those that were drawn."""
+        """Return the real wait as multiples of the drawn waits."""
         wait_s = start_s - self.at_s + _EDGE_S
         low_s, high_s = (max(at - self.at_s, 0.0) + _EDGE_S for at in (self.low_s, self.high_s))
         early, late = (round(min(wait_s / drawn_s, _MOST), _DIGITS) for drawn_s in (low_s, high_s))
@@ -61,7 +61,7 @@ class _Prediction:
 
 @dataclass(slots=True)
 class StartRecord:
-    """The latest starts, as multiples of the waits that were drawn; pending gangs are awaited."""
+    """The latest starts as multiples of the drawn waits, and the predictions for pending gangs."""
 
     early: deque[float] = field(default_factory=lambda: deque(_BELIEVED[0] * 4, maxlen=_KEPT))
     late: deque[float] = field(default_factory=lambda: deque(_BELIEVED[1] * 4, maxlen=_KEPT))
@@ -73,9 +73,9 @@ class StartRecord:
         now_s: float,
         known: Container[GangId],
     ) -> None:
-        """Take note of ranges that were drawn for gangs; gangs that are not known are forgotten.
+        """Record ranges that were drawn for gangs; predictions for unknown gangs are removed.
 
-        Each time that a gang has waited for twice as long it counts once more.
+        A gang counts once more each time that its wait has doubled.
         """
         self._awaited = {
             gang: drawn_before for gang, drawn_before in self._awaited.items() if gang in known
@@ -98,12 +98,12 @@ class StartRecord:
             self.late.append(late)
 
     def load(self, early: Iterable[float], late: Iterable[float]) -> None:
-        """Take over what an earlier process had learnt."""
+        """Restore the multiples of an earlier process."""
         self.early = deque((min(multiple, _MOST) for multiple in early), maxlen=_KEPT) or self.early
         self.late = deque((min(multiple, _MOST) for multiple in late), maxlen=_KEPT) or self.late
 
     def punctuality(self, now_s: float) -> StartAccuracy:
-        """Return how ranges are to be stretched now.
+        """Return by how much to stretch ranges now.
 
         A gang that is late already counts with its wait so far.
         """

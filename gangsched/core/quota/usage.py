@@ -1,8 +1,8 @@
-"""What the queues use: guarantees, borrowed quota and shares, with what-if.
+"""The usage of queues: nominal quota, borrowed quota and shares.
 
-Usage is counted twice, for two questions. `_borrowed_usage` follows the tree's arithmetic: a
-queue's use beyond what it keeps for itself counts in its parent. `subtree_usage` is what the
-subtree really has, for shares; `firm` is the part of it that non-preemptible gangs have.
+Usage is counted in two ways. `_borrowed_usage` follows the arithmetic of the tree: the use of a
+queue beyond the quota that it keeps counts in its parent. `subtree_usage` is the real usage of a
+subtree, for shares; `firm` is the part of it that belongs to gangs with `preemptible: false`.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Totals = dict[QuotaKey, int]
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A queue on the way to the root that lacks quota for a charge."""
+    """A queue on the path to the root that lacks quota for a charge."""
 
     queue: str
     key: QuotaKey
@@ -26,31 +26,31 @@ class Shortfall:
 
 
 class Usage:
-    """Usage of every queue; planners get a copy.
+    """The usage of every queue; planners get a copy.
 
-    `capacity` is what the whole cluster has, against which shares are measured. `decayed` holds
-    GPU-seconds of the past at their present weight, by queue, where the ledger keeps them.
+    `capacity` is that of the whole cluster, of which shares are fractions. `historical_gpu_s` has
+    the decayed GPU-seconds of each queue that the ledger has an account for.
     """
 
     def __init__(
         self,
         tree: QueueTree,
         capacity: Mapping[QuotaKey, int] | None = None,
-        loans: dict[str, Totals] | None = None,
+        borrowed: dict[str, Totals] | None = None,
     ) -> None:
         self.tree = tree
         self.capacity = dict(capacity or {})
         self.subtree_usage: dict[str, Totals] = {}
         self.firm: dict[str, Totals] = {}
         self.historical_gpu_s: dict[str, float] = {}
-        self._borrowed_usage = loans or {}
+        self._borrowed_usage = borrowed or {}
         self._availability: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
         self._empty: Usage | None = None
-        # Queues with totals of this copy alone: copies share the others until a copy charges them.
+        # Queues with totals of their own here: copies share the others until one is charged.
         self._owned: set[str] = set()
 
     def copy(self, top: str = "") -> "Usage":
-        """Return a copy that may be charged freely; of one tree alone where its top is named."""
+        """Return a copy that may be charged freely; with `top`, only of the tree below it."""
         held, borrowed, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
         if top:
             names = self.tree.subtree(top)
@@ -66,13 +66,13 @@ class Usage:
 
     @property
     def empty(self) -> "Usage":
-        """Return the usage when no gang has anything: what is possible at all."""
+        """Return the usage without any gang, by which the maximum is known."""
         if self._empty is None:
             self._empty = Usage(self.tree)
         return self._empty
 
     def charge(self, queue: str, amounts: Amounts, times: int = 1, *, firm: bool = False) -> None:
-        """Count amounts against a queue and those above it; negative times give them back.
+        """Charge amounts to a queue and the queues above it; negative times release them.
 
         Charges of a gang that may not be preempted are `firm`. A gang of an unusable queue is
         charged to the default queue.
@@ -107,7 +107,7 @@ class Usage:
     # -- questions ----------------------------------------------------------------------------
 
     def used(self, queue: str, key: QuotaKey) -> int:
-        """Return what a queue's subtree holds."""
+        """Return the usage of a queue's subtree."""
         return self.subtree_usage.get(queue, {}).get(key, 0)
 
     def available(self, queue: str, key: QuotaKey) -> int:
@@ -132,16 +132,16 @@ class Usage:
             return self.tree.subtree_quota(name, key) - used, name
         kept = self.tree.guaranteed_quota(name, key)
         own = max(kept - used, 0)
-        room, bound_by = self._available(above, key)
+        borrowable, bound_by = self._available(above, key)
         if quota is not None and quota.borrowing is not None:
             pool = self.tree.subtree_quota(name, key)
             most = (pool - kept) - max(used - kept, 0) + quota.borrowing
-            if most < room:
-                room, bound_by = most, name
-        return own + room, bound_by
+            if most < borrowable:
+                borrowable, bound_by = most, name
+        return own + borrowable, bound_by
 
     def shortfalls(self, queue: str, amounts: Amounts) -> list[Shortfall]:
-        """Return what a charge would lack; empty when it may be admitted."""
+        """Return the quota that a charge lacks; empty if it may be admitted."""
         limited = self.tree.quota_keys(queue)
         if not limited:
             return []
@@ -149,9 +149,9 @@ class Usage:
         shortfalls = []
         for key, quantity in amounts:
             if key in limited:
-                room, name = self._available(path, key)
-                if room < quantity:
-                    shortfalls.append(Shortfall(name, key, quantity, max(room, 0)))
+                available, name = self._available(path, key)
+                if available < quantity:
+                    shortfalls.append(Shortfall(name, key, quantity, max(available, 0)))
         return shortfalls
 
     def fits(self, queue: str, amounts: Amounts) -> bool:
@@ -166,7 +166,7 @@ class Usage:
         )
 
     def exceeds_limits(self, queue: str) -> bool:
-        """Return whether a queue, or one above it, holds more than its limits allow."""
+        """Return whether a queue, or a queue above it, uses more than its limits allow."""
         path = self.tree.path(queue)
         for key in self.tree.quota_keys(queue):
             for name in path:
@@ -185,11 +185,11 @@ class Usage:
         return False
 
     def potential(self, queue: str, key: QuotaKey) -> int:
-        """Return the most a queue can ever have, when no other queue has anything."""
+        """Return the most that a queue can use while no other queue uses anything."""
         return self.empty.available(queue, key)
 
     def exceeds_nominal(self, queue: str, amounts: Amounts = ()) -> bool:
-        """Return whether a queue holds more than its guarantee, with a charge added."""
+        """Return whether a queue exceeds its nominal quota, with a charge added."""
         held, more = self.subtree_usage.get(queue, _NONE), dict(amounts)
         for key in self.tree.quota_keys(queue):
             added = more.get(key, 0)
@@ -200,13 +200,13 @@ class Usage:
         return False
 
     def borrowed(self, queue: str) -> Totals:
-        """Return what a queue holds beyond its guarantees."""
-        found = {}
+        """Return what a queue uses beyond its nominal quotas."""
+        amounts = {}
         for key in self.tree.quota_keys(queue):
             more = self.used(queue, key) - (self.tree.nominal(queue, key) or 0)
             if more > 0:
-                found[key] = more
-        return found
+                amounts[key] = more
+        return amounts
 
     def share(self, queue: str, amounts: Amounts = ()) -> float:
         """Return the dominant share of a queue over its weight (DRF, NSDI'11), charge included."""
@@ -219,9 +219,9 @@ class Usage:
         return most / self.tree.queues[queue].weight
 
     def spare_above_share(self, queue: str, share: float) -> Amounts:
-        """Return what may go of each resource so that a queue keeps a dominant share.
+        """Return how much of each resource a queue may lose and still keep a dominant share.
 
-        It is enough that of one of them no more goes.
+        The queue keeps the share if one resource does not lose more than this.
         """
         held, level = self.subtree_usage.get(queue, _NONE), share * self.tree.queues[queue].weight
         left = (
@@ -232,7 +232,7 @@ class Usage:
         return tuple((key, most) for key, most in left if most >= 0)
 
     def own_share(self, queue: str) -> tuple[float, float]:
-        """Return share and past GPU-seconds of a queue's own gangs, those below it left out."""
+        """Return share and past GPU-seconds of a queue's own gangs, without queues below it."""
         held = dict(self.subtree_usage.get(queue, _NONE))
         decayed = self.historical_gpu_s.get(queue, 0.0)
         for child in self.tree.children.get(queue, ()):
@@ -245,11 +245,11 @@ class Usage:
 
 _NONE: Totals = {}
 
-_NEARLY = 1 - 1e-12  # shares are quotients: an equal one must not be lost to rounding
+_NEARLY = 1 - 1e-12  # shares are quotients: rounding must not hide an equal share
 
 
 def describe(short: Shortfall, queue: str, usage: Usage) -> str:
-    """Return what a queue lacks, as a sentence without its end."""
+    """Return what a queue lacks, as a sentence without its full stop."""
     key, tree = short.key, usage.tree
     nominal = tree.nominal(short.queue, key) or 0
     quota = tree.quota(short.queue, key)

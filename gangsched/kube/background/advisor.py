@@ -38,7 +38,7 @@ class Advisor:
     ) -> tuple[Refusal, Defragmentation | None]:
         """Return the refusal with its remedies, and the moves that free capacity, if some do."""
         advised = advise(waiting, snapshot, refusal, self._starts)
-        if self.budget is None or refusal.reason not in (Reason.NO_ROOM, Reason.TOPOLOGY):
+        if self.budget is None or refusal.reason not in (Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY):
             return advised, None
         mover = Defragmenter(
             snapshot,
@@ -48,7 +48,7 @@ class Advisor:
             self.protected,
             self._starts,
         )
-        moves = mover.make_room(waiting)
+        moves = mover.find_moves(waiting)
         if moves is None or moves.placement is None:
             return advised, None
         return replace(advised, remedies=(*advised.remedies, move_remedy(moves))), moves

@@ -7,7 +7,7 @@ from builders import GPU, an_engine, gang, needs, node, pod, templated
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.bounds import NO_SHOW_S, ROOM_WITHOUT_PODS_S, UNDISTURBED_S
+from gangsched.core.bounds import ASSIGNMENT_WITHOUT_PODS_S, NO_SHOW_S, UNDISTURBED_S
 from gangsched.core.engine.engine import State
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.ids import GangId, NodeName, PodUid
@@ -203,7 +203,7 @@ def test_what_may_not_be_stopped_may_not_borrow():
 
 
 def test_a_queue_may_let_what_may_not_be_stopped_borrow():
-    engine = guests(firm_loans=True)
+    engine = guests(non_preemptible_may_borrow=True)
     engine.observe(f.GangSeen(templated("g", 1, needs(8), queue="guest", preemptible=False)), 0.0)
     plan(engine)
     assert engine.view.gangs[G].state is State.RESERVED
@@ -397,9 +397,11 @@ def test_capacity_is_not_kept_long_for_missing_pods():
     engine.observe(f.GangSeen(templated("g", 2, needs(4), schedule_timeout_s=86_400.0)), 0.0)
     plan(engine)
     first, second = engine.view.gangs[G].members
-    assert engine.view.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most
+    assert engine.view.gangs[G].reservation.start_by_s == ASSIGNMENT_WITHOUT_PODS_S.most
     engine.observe(pod(first.split("/")[1], "g", needs(4)), 10.0)
-    assert engine.view.gangs[G].reservation.start_by_s == ROOM_WITHOUT_PODS_S.most, "one is not all"
+    assert engine.view.gangs[G].reservation.start_by_s == ASSIGNMENT_WITHOUT_PODS_S.most, (
+        "one is not all"
+    )
     engine.observe(pod(second.split("/")[1], "g", needs(4)), 20.0)
     assert engine.view.gangs[G].reservation.start_by_s == 86_400.0
 
@@ -411,7 +413,7 @@ def test_a_gang_without_pods_backs_off_for_longer_each_time():
     for _ in range(20):
         plan(engine, now_s)
         assert engine.view.gangs[G].state is State.RESERVED
-        now_s += ROOM_WITHOUT_PODS_S.most
+        now_s += ASSIGNMENT_WITHOUT_PODS_S.most
         engine.tick(now_s)
         waits.append(engine.view.gangs[G].retry.backoff_until_s - now_s)
         now_s = engine.view.gangs[G].retry.backoff_until_s
@@ -432,7 +434,7 @@ def test_a_running_gang_keeps_no_capacity_for_pods_that_are_not_recreated():
     assert engine.view.gangs[G].members.in_progress() == 1, (
         "it gets its place back before its pod exists"
     )
-    engine.tick(3.0 + ROOM_WITHOUT_PODS_S.most)
+    engine.tick(3.0 + ASSIGNMENT_WITHOUT_PODS_S.most)
     assert engine.view.gangs[G].members.in_progress() == 0
     assert engine.view.gangs[G].state is State.PLACED
     assert engine.view.gangs[G].retry.backoff_until_s is not None

@@ -5,7 +5,7 @@ from builders import an_engine, needs, node, plan, pod
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.bounds import LATE_ROOM_S
+from gangsched.core.bounds import LATE_PODS_S
 from gangsched.core.engine.engine import State
 from gangsched.core.engine.gangs.late_pods import CHUNK
 from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
@@ -101,7 +101,7 @@ def test_followers_get_the_capacity_that_was_kept_for_them(world):
 
 
 def test_capacity_for_followers_that_do_not_come_is_released(world):
-    world.passes(LATE_ROOM_S.most - 1)
+    world.passes(LATE_PODS_S.most - 1)
     assert world.free("n0") == 0
     world.passes(2)
     assert (world.free("n0"), world.gang.state) == (3, State.PLACED)

@@ -276,7 +276,7 @@ def test_a_gang_does_not_wait_for_itself():
     snapshot = engine.view.snapshot_all()
     assert [one.gang.id for one in snapshot.running] == [G]
     waiting = replace(as_pending(snapshot.running[0]), is_refill=True)
-    refusal = Refusal(G, Reason.NO_ROOM, "there is no room.")
+    refusal = Refusal(G, Reason.NOT_ENOUGH_FREE, "there is no room.")
     assert advise(waiting, snapshot, refusal, starts_at(0.0)).remedies == ()
 
 

@@ -210,7 +210,7 @@ def test_no_capacity_now_names_what_is_short():
     made.allocate("x", NodeName("a"), needs(7))
     result = Pack().place(waiting(templated("g", 1, needs(3))), Snapshot(made, ()))
     assert isinstance(result, Refusal)
-    assert result.reason is Reason.NO_ROOM
+    assert result.reason is Reason.NOT_ENOUGH_FREE
     assert "The closest node, a, lacks 2 nvidia.com/gpu." in result.message
 
 

@@ -241,7 +241,7 @@ async def test_a_gang_that_takes_too_long_is_set_aside_and_the_others_start(endl
         refusal = scheduler.engine.view.refusals[BAD]
         assert refusal.reason == "PlanFailed"
         assert "no plan can be made for it (planning took longer than" in refusal.message
-        assert "once it asks for something else, or in 3600 s" in refusal.message
+        assert "once it requests something else, or in 3600 s" in refusal.message
         # Whoever asks for the same is not planned either.
         for fact in (GangSeen(gang("twin", 1)), pod("twin-0", "twin", HARD)):
             scheduler.driver.observe(fact)

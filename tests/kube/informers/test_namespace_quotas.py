@@ -62,7 +62,7 @@ def test_queues_and_groups_report_borrowing_and_domains():
         "spec": {"exclusive": "rack", "nonPreemptibleMayBorrow": True},
     }
     found = queues.queue(decode_group(json.dumps(raw).encode()), {}, {})
-    assert (found.exclusive, found.firm_loans) == ("rack", True)
+    assert (found.exclusive, found.non_preemptible_may_borrow) == ("rack", True)
     raw = {
         "metadata": {"name": "g", "namespace": "ns"},
         "spec": {"queue": "b"},

@@ -192,8 +192,8 @@ THEIRS = [
 RESERVED = Reserve(G, ((PodName("ns/g-0"), NodeName("n")),))
 PLACED = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", proof="proved")
 MET = Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", adopted=True)
-NO_ROOM = Refusal(G, Reason.NO_ROOM, "no node has 8 free GPUs.")
-REFUSED = Report(G, "Pending", "NotEnoughFree", "no node has 8 free GPUs.", NO_ROOM)
+NOT_ENOUGH_FREE = Refusal(G, Reason.NOT_ENOUGH_FREE, "no node has 8 free GPUs.")
+REFUSED = Report(G, "Pending", "NotEnoughFree", "no node has 8 free GPUs.", NOT_ENOUGH_FREE)
 
 
 async def one_process(api: Store, subject: ObjectRef, monkeypatch, now: str, *reports) -> None:
@@ -305,7 +305,7 @@ async def test_a_scribble_in_a_status_is_overwritten(monkeypatch, stored):
         (Reason.MISCONFIGURED, "Warning"),
         (Reason.NOT_PERMITTED, "Warning"),
         (Reason.TOO_LARGE, "Warning"),
-        (Reason.NO_ROOM, "Normal"),
+        (Reason.NOT_ENOUGH_FREE, "Normal"),
         (Reason.OVER_QUOTA, "Normal"),
     ],
 )

@@ -1,9 +1,9 @@
-"""How much of what a running gang declares is admitted while it holds nodes.
+"""Admits changes to the declaration of a gang while it holds nodes.
 
-A gang that holds nothing is planned as it is declared, and planning admits it. Once it holds nodes,
-a change that moves what it is charged, or what others are kept from, is admitted first by the same
-rules; till then the gang goes on as it was, and its status says so. What is not admitted is looked
-at again now and then.
+A gang without nodes is planned as it is declared, and planning admits it. Once it holds nodes, some
+changes need admission by the same rules: those of its queue, of `preemptible`, and of its exclusive
+domains. Until then, the gang keeps its admitted declaration, and its status says so. Changes that
+were not admitted are checked again from time to time.
 """
 
 from dataclasses import replace
@@ -32,7 +32,7 @@ from gangsched.core.snapshot import Snapshot
 
 
 class AdmittedChanges:
-    """Declarations of gangs, as far as they are admitted."""
+    """Applies the declarations of gangs, as far as they are admitted."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class AdmittedChanges:
         self._rules = rules
         self._outbox = outbox
         self._doubts: dict[GangId, str] = {}
-        """By gang: what of its declaration is not admitted, as a sentence that is never empty."""
+        """By gang: a sentence about what of its declaration is not admitted; never empty."""
         self._undeclared: dict[GangId, None] = {}
-        """Gangs that hold nodes and were not declared when that was found out."""
+        """Gangs that hold nodes and had no declaration when these were observed."""
 
     def take_over(self, gang: GangState) -> bool:
-        """Take a gang's declaration over as far as it is admitted; return whether that is new."""
+        """Apply the declaration of a gang as far as it is admitted; return whether it changed."""
         asked, allocations = gang.declaration, self._allocations
         if asked is None:
             return False
@@ -68,7 +68,7 @@ class AdmittedChanges:
         return new
 
     def take_over_running(self, gang: GangState) -> None:
-        """Charge a gang that runs, and was not admitted by this process, where it may be."""
+        """Charge a running gang that this process did not admit, to a queue that it may use."""
         if gang.declaration is None:
             self._undeclared[gang.id] = None
         else:
@@ -76,22 +76,22 @@ class AdmittedChanges:
             self.take_over(gang)
 
     def take_over_placed(self, gang: GangState) -> None:
-        """Take over the declaration of a gang from when it runs, and report all of its doubts."""
+        """Apply the declaration of a gang that was placed, and report what is not admitted."""
         self._doubts.pop(gang.id, None)
         self.take_over(gang)
 
     def reconsider(self) -> list[GangState]:
-        """Look again at what was not admitted; return the gangs about which there is news."""
+        """Check again what was not admitted; return the gangs that changed."""
         gangs = self._table.gangs
         for gang_id in self._undeclared:
             gang = gangs.get(gang_id)
             if gang is not None and gang.spec is None and gang.holds_nodes():
-                # No object declares it, and it runs: it may be preempted for what it holds.
+                # No object declares this running gang: so it is preemptible.
                 gang.declaration = Gang(gang_id, 1, queue=gang.account[0], user=gang.account[1])
                 gang.undeclare()
-        found = [*self._undeclared, *self._doubts]
+        gang_ids = [*self._undeclared, *self._doubts]
         self._undeclared.clear()
-        known = [gangs[gang_id] for gang_id in found if gang_id in gangs]
+        known = [gangs[gang_id] for gang_id in gang_ids if gang_id in gangs]
         return [gang for gang in known if self.take_over(gang)]
 
     def forget(self, gang: GangId) -> None:
@@ -100,7 +100,7 @@ class AdmittedChanges:
         self._undeclared.pop(gang, None)
 
     def still_admitted(self, gang: GangState) -> bool:
-        """Return whether a gang that holds nothing yet would be admitted by its queue."""
+        """Return whether the queue of a gang without nodes would admit it."""
         waiting, now_s = self._views.view(gang), self._allocations.now_s
         snapshot = self._snapshot(waiting, now_s)
         usage, charge = self._allocations.ledger.usage, charge_of(waiting)
@@ -109,14 +109,14 @@ class AdmittedChanges:
         return barrier is None and over_quota(waiting, usage, charge) is None
 
     def report_whole(self, gang: GangState) -> None:
-        """Report that a gang that runs is whole again, if its last report was of less."""
+        """Report that a running gang is complete again, unless changes of it are not admitted."""
         if gang.id not in self._doubts:
             self._outbox.report_placed(gang, adopted=True)
 
-    # -- what is charged ----------------------------------------------------------------------
+    # -- charges ----------------------------------------------------------------------
 
     def _admitted(self, gang: GangState, asked: Gang, doubts: list[str]) -> Gang:
-        """Return a declaration with what the gang is charged for as it was, or as is admitted."""
+        """Return a declaration with queue, user and `preemptible` as they are admitted."""
         known = gang.spec
         if known is None:
             known = self._admitted_at_first(asked)
@@ -138,9 +138,9 @@ class AdmittedChanges:
         return spec
 
     def _admitted_at_first(self, asked: Gang) -> Gang:
-        """Return what is admitted at first of a gang that runs already.
+        """Return the first admitted declaration of a gang that runs already.
 
-        It is charged to the queue that an earlier process charged, or to one it may use.
+        It is charged to the queue that an earlier process charged, or to a queue that it may use.
         """
         queue, tree = asked.charged or asked.queue, self._allocations.ledger.usage.tree
         namespace = asked.id.split("/", 1)[0]
@@ -149,7 +149,7 @@ class AdmittedChanges:
         return replace(asked, queue=queue, preemptible=True)
 
     def _refused_move(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
-        """Return why what a gang holds may not be charged to another queue, or None."""
+        """Return why a running gang may not move to another queue, or None."""
         ledger, now_s = self._allocations.ledger, self._allocations.now_s
         charge, constraints = ledger.charge_of(gang.id), gang.constraints()
         waiting = PendingGang(
@@ -168,7 +168,7 @@ class AdmittedChanges:
         return over_quota(waiting, usage, charge)
 
     def _borrowing_refusal(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
-        """Return why a gang would borrow what cannot be taken back, or None."""
+        """Return why a gang with `preemptible: false` would need borrowed quota, or None."""
         if asked.preemptible:
             return None
         ledger = self._allocations.ledger
@@ -180,10 +180,10 @@ class AdmittedChanges:
         rules = self._rules.rules((waiting,), now_s)
         return Snapshot(self._allocations.cluster, (), rules=rules)
 
-    # -- what others are kept from ------------------------------------------------------------
+    # -- exclusive domains ------------------------------------------------------------
 
     def claim_domains(self, gang: GangState, doubts: list[str]) -> None:
-        """Keep others out of a gang's domains if its queue allows that and none are there."""
+        """Give a gang its domains exclusively, if its queue allows it and they have no others."""
         asked, cluster = gang.constraints(), self._allocations.cluster
         tree = self._allocations.ledger.usage.tree
         level = cluster.level(asked.topology, asked.exclusive) if asked.exclusive else None
@@ -208,7 +208,7 @@ class AdmittedChanges:
         return any(row is not None and bool(kept[row]) for row in rows)
 
     def _record_doubt(self, gang: GangState, doubt: str) -> None:
-        """Report of a gang that runs what of its declaration is not admitted."""
+        """Record and report what of a running gang's declaration is not admitted."""
         reported = self._doubts.pop(gang.id, "")
         if doubt:
             self._doubts[gang.id] = doubt

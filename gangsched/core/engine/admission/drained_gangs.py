@@ -1,4 +1,4 @@
-"""Running gangs that have to leave: from drained queues, and from nodes reserved by others."""
+"""Running gangs that must end: in drained queues, or on nodes of an advance reservation."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gangsched.core.planning.profiles.node_profile import reserved_rows
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A gang that has to leave, and the queue or reservation that it leaves for."""
+    """A gang that must end; `of` names the drained queue or the advance reservation."""
 
     gang: GangState
     cause: DrainReason
@@ -25,7 +25,7 @@ class Drained:
 
 
 class DrainedGangs:
-    """Finds the gangs that administrators have leave; it owns nothing."""
+    """Finds the running gangs that an administrator's object ends; it owns nothing."""
 
     def __init__(
         self, table: GangTable, declarations: Declarations, allocations: Allocations
@@ -35,14 +35,14 @@ class DrainedGangs:
         self._allocations = allocations
 
     def find(self, now_s: float) -> Iterator[Drained]:
-        """Yield each running gang that has to leave, and why."""
+        """Yield each running gang that must end, and why."""
         tree = self._allocations.ledger.usage.tree
         drained, booked = tree.drained, self._booked(now_s)
         if not drained and not booked:
             return
         for gang in list(self._table.gangs.values()):
             if gang.state is not State.PLACED or gang.spec is None or not gang.holds_nodes():
-                continue  # of a gang whose work is done there is nothing to end
+                continue  # a gang that has done its work has no pods to end
             queue = tree.charged_queue(gang.spec.queue)
             where = drained.intersection(tree.path(queue))
             if where:
@@ -52,15 +52,15 @@ class DrainedGangs:
             nodes = {member.bound_node for member in gang.members.values() if member.runs}
             keeps = next((booked[node] for node in nodes if node in booked), None)
             if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
-                reason = f"its nodes are booked ({keeps.name})"
+                reason = f"its nodes belong to advance reservation {keeps.name}"
                 yield Drained(gang, DrainReason.RESERVATION, keeps.name, reason)
 
     def _booked(self, now_s: float) -> dict[NodeName, AdvanceReservation]:
-        """Return the nodes that are reserved now, by a reservation that evicts."""
-        cluster, found = self._allocations.cluster, {}
+        """Return the nodes that an advance reservation which evicts holds now."""
+        cluster, reservations = self._allocations.cluster, {}
         for booking in self._declarations.bookings.values():
             window = booking.window(now_s) if booking.evicts else None
             if window is not None and window[0] <= now_s:
                 for row in reserved_rows(cluster, booking):
-                    found[cluster.names[row]] = booking
-        return found
+                    reservations[cluster.names[row]] = booking
+        return reservations

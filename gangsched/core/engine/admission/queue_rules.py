@@ -1,4 +1,4 @@
-"""What the queues of pending gangs say about them."""
+"""The rules of queues for pending gangs."""
 
 from collections.abc import Iterable
 
@@ -36,7 +36,7 @@ class QueueRulesReader:
         spent: dict[tuple[str, str, float], float] = {}
         for queue in tree.queues.values():
             for budget in queue.budgets:
-                users = {one.gang.account for one in waiting if one.gang.queue == queue.name}
+                users = {gang.gang.account for gang in waiting if gang.gang.queue == queue.name}
                 for account in users if budget.per_user else ((queue.name, ""),):
                     spent[(*account, budget.period_s)] = ledger.budget_usage(account, budget, now_s)
         limited = {name for name, queue in tree.queues.items() if queue.user_limits}
@@ -56,13 +56,13 @@ class QueueRulesReader:
         )
 
     def _unborn(self) -> dict[str, dict[str, int]]:
-        """Return what is reserved for pods that do not exist, in namespaces that have quotas."""
-        found: dict[str, dict[str, int]] = {}
+        """Return the requests of reserved pods that do not exist, in namespaces with quotas."""
+        requests: dict[str, dict[str, int]] = {}
         namespaces = self._declarations.namespaces
-        for one in self._running.starting() if namespaces else ():
-            namespace = one.gang.id.partition("/")[0]
-            gang = self._table.gangs.get(one.gang.id)
-            if gang is not None and namespaces.get(namespace):
-                needs = (m.needs for m in gang.members.values() if m.stage and m.pod is None)
-                add_to(found.setdefault(namespace, {}), total_requests(needs))
-        return found
+        for gang in self._running.starting() if namespaces else ():
+            namespace = gang.gang.id.partition("/")[0]
+            state = self._table.gangs.get(gang.gang.id)
+            if state is not None and namespaces.get(namespace):
+                needs = (m.needs for m in state.members.values() if m.stage and m.pod is None)
+                add_to(requests.setdefault(namespace, {}), total_requests(needs))
+        return requests

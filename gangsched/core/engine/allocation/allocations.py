@@ -1,4 +1,4 @@
-"""What nodes and queues are charged: every change of either goes through here.
+"""The charges of nodes and queues; all changes of either are made here.
 
 Each charge counts on a node and, if it belongs to a gang, in its queue, both under one key: the
 usage of a queue and that of the nodes are two sums over the same keys.
@@ -12,7 +12,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.allocation.freed_generation import FreedGeneration
 from gangsched.core.engine.gangs.gang import GangState
-from gangsched.core.model.gangs import NOBODY
+from gangsched.core.model.gangs import UNKNOWN_USER
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
@@ -35,28 +35,28 @@ class Allocations:
         freed: FreedGeneration,
     ) -> None:
         self.cluster = Cluster()
-        """Nodes, and what each is charged; others read it, and write it only through here."""
+        """The nodes and their charges; other parts change them only through this class."""
         self.drift = 0
         """Differences that audits found and corrected."""
         self.now_s = 0.0
-        """The latest moment that any call brought: GPU time is counted up to it, never back."""
+        """The latest time of any call; GPU time is counted up to it, and never back."""
         self._ledger = ledger
-        """Every charge of a gang under the key that the cluster has it under."""
+        """Every charge of a gang, under its key in the cluster."""
         self._declarations = declarations
         self._gangs = gangs
         self._freed = freed
         self._queues_version = declarations.queues_version
-        """Of the queues that the ledger counts by."""
+        """The version of the queues in the tree of the ledger."""
         self._capacity: tuple[tuple[int, int], dict[QuotaKey, int]] | None = None
-        """What the cluster has, and the versions of nodes and queues that it was added up for."""
+        """The capacity of the cluster, and the versions of nodes and queues that it is for."""
 
     def advance_to(self, now_s: float) -> None:
-        """Move the clock of GPU time on."""
+        """Advance the clock of GPU time."""
         self.now_s = max(now_s, self.now_s)
 
     @property
     def ledger(self) -> Ledger:
-        """What the queues hold, by the tree as it was declared last.
+        """The usage of queues, by the latest declared tree.
 
         The tree is built once for all changes since it was read last.
         """
@@ -66,7 +66,7 @@ class Allocations:
         return self._ledger
 
     def ledger_with_capacity(self) -> Ledger:
-        """Return what the queues hold, for questions about their shares of the present cluster."""
+        """Return the ledger with the present capacity, of which shares are fractions."""
         ledger = self.ledger
         ledger.usage.capacity = self.capacity()
         return ledger
@@ -74,7 +74,7 @@ class Allocations:
     # -- nodes --------------------------------------------------------------------------------
 
     def put_node(self, node: Node) -> bool:
-        """Take a node over; return whether anything about it changed."""
+        """Add or update a node; return whether anything about it changed."""
         changed = self.cluster.put_node(node)
         if changed:
             self._freed.advance()
@@ -85,26 +85,26 @@ class Allocations:
         return self.cluster.remove_node(name)
 
     def set_topologies(self) -> None:
-        """Have the nodes arranged by the topologies that are declared now."""
+        """Set the topologies of the cluster to those that are declared now."""
         self.cluster.set_topologies(self._declarations.topologies_in_order())
 
     def capacity(self) -> dict[QuotaKey, int]:
-        """Return what the whole cluster has, in the units of quotas; worked out when it changes."""
+        """Return the capacity of the whole cluster in the units of quotas; cached."""
         stamp = (self.cluster.version, self._declarations.version)
         if self._capacity is None or self._capacity[0] != stamp:
             self._capacity = stamp, self._sum()
         return self._capacity[1]
 
     def _sum(self) -> dict[QuotaKey, int]:
-        found: dict[QuotaKey, int] = {}
+        totals: dict[QuotaKey, int] = {}
         for resource in ("cpu", "memory", GPU):
             column = self.cluster.allocatable[:, self.cluster.resources.index(resource)]
             total = sum(column[self.cluster.live].tolist())
-            found[(resource, "")] = total * MILLI if resource == GPU else total
+            totals[(resource, "")] = total * MILLI if resource == GPU else total
         if self.ledger.gpu_weights.weights:
-            found[CREDITS] = round(self._worth())
-            found.pop((GPU, ""), None)
-        return found
+            totals[CREDITS] = round(self._worth())
+            totals.pop((GPU, ""), None)
+        return totals
 
     def _worth(self) -> float:
         worth = 0.0
@@ -124,7 +124,7 @@ class Allocations:
         gang: GangId | None,
         devices: Devices = (),
     ) -> Devices:
-        """Charge a node, and the queue of the gang it is for; return the GPUs that are shared."""
+        """Charge a node, and the queue of the gang; return the shared GPUs."""
         if gang is not None:
             queue, user = self._account(gang)
             model = self._model(node)
@@ -133,7 +133,7 @@ class Allocations:
         return self.cluster.allocate(key, node, needs, gang, devices)
 
     def release(self, key: Hashable) -> bool:
-        """Release what a key is charged; return whether there was anything."""
+        """Release the charge of a key; return whether there was one."""
         self.ledger.discharge(key, self.now_s)
         released = self.cluster.release(key)
         if released:
@@ -143,28 +143,28 @@ class Allocations:
     def transfer(
         self, place: Hashable, pod: Hashable, node: NodeName, needs: PodRequirements
     ) -> None:
-        """Let a pod have what its place was charged, or free it for what the pod takes instead."""
+        """Move the charge of an assignment to its pod, or release it if the pod differs."""
         if self.cluster.allocated(place) == (node, needs) and self.cluster.allocated(pod) is None:
             self.rename(place, pod)
         else:
             self.release(place)
 
     def rename(self, key: Hashable, other: Hashable) -> None:
-        """Let another key, which was charged nothing, have what a key was charged."""
+        """Move the charge of a key to another key, which has none."""
         self.ledger.rekey(key, other)
         self.cluster.rekey(key, other)
 
     def reassign(self, gang: GangState) -> None:
-        """Count what a gang holds for the account it has now."""
+        """Count the charges of a gang for its present account."""
         self.ledger.move(gang.id, gang.account, self.now_s, firm=self.is_firm(gang.id))
 
     def note_admitted(self, gang: GangState) -> None:
-        """Record what a gang is charged: it may have so much again for what it loses."""
+        """Record the charge of a gang: refills of lost members may use as much again."""
         for key, quantity in self.ledger.usage_of_gang(gang.id).items():
             gang.run.admitted[key] = max(gang.run.admitted.get(key, 0), quantity)
 
     def forget(self, gang: GangState) -> None:
-        """Release everything that the members of a gang are charged, and its domains."""
+        """Release the charges of all members of a gang, and its exclusive domains."""
         for member in gang.members.values():
             self.release((gang.id, member.name))
         self.cluster.exclusive_domains.pop(gang.id, None)
@@ -175,22 +175,22 @@ class Allocations:
         return state is not None and state.spec is not None and not state.spec.preemptible
 
     def within_limits(self, gang: GangState) -> bool:
-        """Return whether a gang's queues hold no more than they may."""
+        """Return whether no queue of a gang exceeds its limits."""
         usage = self.ledger.usage
         return not usage.exceeds_limits(usage.tree.charged_queue(gang.account[0]))
 
     def _account(self, gang: GangId) -> tuple[str, str]:
         state = self._gangs.get(gang)
-        return state.account if state is not None else (DEFAULT_QUEUE, NOBODY)
+        return state.account if state is not None else (DEFAULT_QUEUE, UNKNOWN_USER)
 
     def _model(self, node: NodeName) -> str:
         row = self.cluster.rows.get(node)
         return self.cluster.gpu_model(row) if row is not None else ""
 
-    # -- what queues have used ----------------------------------------------------------------
+    # -- past usage ----------------------------------------------------------------
 
     def restore_usage(self, fact: f.UsageRestored) -> None:
-        """Take over what an earlier process had counted, unless this one counted already."""
+        """Restore the GPU time that an earlier process counted, unless this one counted already."""
         ledger = self._ledger  # not by the newest tree: each of a thousand queues changes it
         time = ledger.account((fact.queue, fact.user))
         if time.historical_gpu_s:
@@ -204,7 +204,7 @@ class Allocations:
                 time.periods[period_s] = (number, known + spent)
 
     def audit(self, pods: Iterable[f.PodSeen]) -> dict[str, int]:
-        """Compare the ledger with the pods and places that exist; correct what differs."""
+        """Compare the ledger with the pods and assignments that exist; correct differences."""
         truth: dict[Hashable, Allocation] = {}
         for pod in pods:
             if pod.gang is not None and pod.node is not None and not pod.ended:

@@ -14,7 +14,7 @@ class Change(Enum):
 
     NOTHING = 0
     REQUESTS = 1
-    """What every pending gang asks of queues and quotas: each is classified again."""
+    """What pending gangs need of queues and quotas: each is classified again."""
     TOPOLOGIES = 2
 
 
@@ -29,17 +29,17 @@ class Declarations:
         self.topologies: dict[str, Topology] = {}
         """Topologies by name."""
         self.namespaces: dict[str, dict[str, dict[str, int]]] = {}
-        """What the quotas of a namespace leave, by namespace and quota; no entry is empty."""
+        """The amounts that ResourceQuotas leave, by namespace and quota; no entry is empty."""
         self.protected: frozenset[GangId] = frozenset()
         """Gangs that a PodDisruptionBudget protects now."""
         self.queues_version = 0
         """Grows with every change of a queue."""
         self.version = 0
-        """Grows with every change of what pending gangs ask of queues and quotas."""
+        """Grows with every change that pending gangs must be classified again for."""
         self._freed = freed
 
     def fold(self, fact: f.Fact) -> Change:
-        """Fold a declaration in; other facts change nothing."""
+        """Apply a declaration; other facts change nothing."""
         match fact:
             case f.QueueSeen(queue):
                 if self.queues.get(queue.name) != queue:
@@ -71,7 +71,10 @@ class Declarations:
 
     def topologies_in_order(self) -> tuple[Topology, ...]:
         """Return the topologies; one called "default" is the default, else the first by name."""
-        order = sorted(self.topologies.values(), key=lambda one: (one.name != "default", one.name))
+        order = sorted(
+            self.topologies.values(),
+            key=lambda topology: (topology.name != "default", topology.name),
+        )
         return tuple(order)
 
     def _queues_changed(self) -> Change:
@@ -80,7 +83,7 @@ class Declarations:
         return Change.REQUESTS
 
     def _quota_seen(self, namespace: str, name: str, left: dict[str, int]) -> Change:
-        """Record what a quota of a namespace leaves."""
+        """Record the amounts that a ResourceQuota leaves."""
         if not left:  # it counts nothing that is reserved
             self._quota_gone(namespace, name)
             return Change.NOTHING

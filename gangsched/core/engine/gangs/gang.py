@@ -10,7 +10,7 @@ from gangsched.core.engine.gangs.run import GangRun
 from gangsched.core.engine.limits import Limits
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.constraints import Constraints, LevelRequest
-from gangsched.core.model.gangs import NOBODY, Gang
+from gangsched.core.model.gangs import UNKNOWN_USER, Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.queues import DEFAULT_QUEUE
 
@@ -45,7 +45,7 @@ class GangState:
     """It grows with every change that a planner can see."""
     changes: dict[GangId, None] = field(default_factory=dict)
     """The gangs that changed, shared by all gangs; this one adds itself."""
-    account: tuple[str, str] = (DEFAULT_QUEUE, NOBODY)
+    account: tuple[str, str] = (DEFAULT_QUEUE, UNKNOWN_USER)
     """Queue and user that are charged."""
     members: Members = field(default_factory=Members)
     pod_defaults: PodDefaults = field(default_factory=PodDefaults)
@@ -61,7 +61,7 @@ class GangState:
     _plannable: tuple[int, State, bool] | None = None
     """Version and state, and whether members needed a node then."""
 
-    # -- what changes it ----------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------
 
     def mark_changed(self) -> None:
         """Record that plans made before are of another request now."""
@@ -89,7 +89,7 @@ class GangState:
         return True
 
     def undeclare(self) -> None:
-        """Forget the declaration; what runs stays as it was declared last."""
+        """Forget the declaration; running pods keep the last declaration."""
         self.undeclared = True
         if not self.holds_nodes():
             self._forget_declaration()
@@ -100,12 +100,12 @@ class GangState:
         self.undeclared = False
 
     def fill_late_place(self, fact: PodSeen) -> PodName | None:
-        """Let a new pod fill a late place; return the former name of the place, or None."""
+        """Let a new pod fill a late member; return the former name of the member, or None."""
         roles = self.spec.roles if self.spec is not None else ()
         return self.members.fill_late_place(fact, roles)
 
     def learn_from_pod(self, member: MemberState) -> None:
-        """Plan as much for each pod of a role as the pod of this member asks for."""
+        """Plan for each pod of a role as much as the pod of this member requests."""
         roles = self.spec.roles if self.spec is not None else ()
         role = next((role for role in roles if role.name == member.role), None)
         if role is None or member.template is None or member.pod_needs is None:
@@ -113,7 +113,7 @@ class GangState:
         self.members.learn_from_pod(role, member.template, member.pod_needs)
 
     def observe_pod(self, fact: PodSeen) -> bool:
-        """Fold a pod in; return whether anything changed that a planner can see."""
+        """Apply an observed pod; return whether anything changed that a planner can see."""
         member, defaults = self.members.place_of(fact), self.pod_defaults
         if member is None:
             return False
@@ -154,7 +154,7 @@ class GangState:
         reservation.start_by_s = reservation.capacity_by_s = reservation.refill_by_s = None
 
     def start_over(self) -> None:
-        """Forget that the gang ever ran: every place is open again. It keeps its turn."""
+        """Forget that the gang ever ran; all members need a node again. It keeps its turn."""
         self.mark_changed()
         self.end_run()
         self.run.minimum = None
@@ -216,7 +216,7 @@ class GangState:
     # -- other questions ----------------------------------------------------------------------
 
     def waits_since_s(self) -> float:
-        """Return when the gang was asked for, as the API server recorded it: its turn."""
+        """Return when the gang was created, by the API server's clock; this decides its turn."""
         declared_s = self.spec.created_s if self.spec is not None else 0.0
         return declared_s or self.queued_since_s or 0.0
 
@@ -285,13 +285,13 @@ class GangState:
         return given if given is not None else self.pod_defaults.priority
 
     def constraints(self) -> Constraints:
-        """Return what the gang asks of the topology as a whole."""
+        """Return the topology constraints of the gang as a whole."""
         return self.constraints_by_role()[0] if self.spec is not None else Constraints()
 
     def constraints_by_role(self) -> tuple[Constraints, tuple[tuple[str, LevelRequest], ...]]:
-        """Return what the declaration asks of the topology, or else what the pods ask.
+        """Return the constraints of the declaration, or else those of the pods.
 
-        Beside the constraints of the gang as a whole: which roles are to be near, and how.
+        They are the constraints of the gang as a whole, and the level requests of its roles.
         """
         assert self.spec is not None, "only declared gangs are planned"  # noqa: S101
         near_role = {
@@ -302,7 +302,9 @@ class GangState:
             own = of_pods
             if role and own.near != LevelRequest():
                 near_role.setdefault(role, own.near)
-                own = replace(own, near=LevelRequest())  # the rest is the gang's
+                own = replace(
+                    own, near=LevelRequest()
+                )  # the other constraints apply to the whole gang
             if constraints == Constraints():
                 constraints = own
         return constraints, tuple(near_role.items())

@@ -66,8 +66,8 @@ class GangTable:
 
         Labels may change at any time; what a bound pod takes, and who is charged for it, does not.
         """
-        known, found = self.pods.get(fact.uid), self.member(fact.uid)
-        binding = found is not None and found[1].stage is Stage.BINDING
+        known, entry = self.pods.get(fact.uid), self.member(fact.uid)
+        binding = entry is not None and entry[1].stage is Stage.BINDING
         if known is None or (known.node is None and not binding):
             return fact
         stays = fact.node or known.node, known.gang, known.role  # no late echo takes a binding back

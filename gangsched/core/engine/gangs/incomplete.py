@@ -1,4 +1,4 @@
-"""Why a gang cannot be planned yet: its declaration is missing, or pods are."""
+"""Why a gang cannot be planned yet: its declaration or some of its pods are missing."""
 
 from collections import Counter
 
@@ -43,6 +43,6 @@ def _too_few(gang: GangState, there: int, wanted: int, role: str = "") -> Refusa
         reason = Reason.GATED
         why = (
             f"may be scheduled; pod {first.name} has the scheduling gate {first.gated_by}, "
-            "which whoever set it has to remove"
+            "which its owner has to remove"
         )
     return Refusal(gang.id, reason, f"{counted} {why}.", role, wanted, there)

@@ -1,7 +1,8 @@
-"""Places of pods that are made only once the others of their gang run: followers of a leader.
+"""Late pods: a controller creates them only once other pods of their gang run.
 
-Room for them is reserved together with the room for the others, and the gang starts without them.
-No name of such a pod is known before it exists, so its place bears a name of ours until then.
+The followers of a LeaderWorkerSet are an example. Their nodes are reserved together with the nodes
+of the first pods, and the gang starts without them. The name of such a pod is not known before the
+pod exists. Until then, its member has a name that the scheduler makes up.
 """
 
 from collections import Counter
@@ -14,27 +15,27 @@ from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, PodName
 
 CHUNK = 100_000
-"""Ranks of a role whose pods are made by several Jobs: that of the Job times this, plus its own."""
+"""The rank of a pod in a role of several Jobs is the index of its Job times this, plus its own."""
 
 
 class LatePodPlaces:
-    """Counts of the members of one gang that has late pods; the record tells of each change.
+    """Counts the members of one gang with late pods; `GangState` reports each change of a member.
 
-    Making it brings the members in line with the declaration.
+    The constructor adds and removes members so that they match the declaration.
     """
 
     def __init__(
         self, gang: Gang, members: dict[PodName, MemberState], templates: PodTemplates
     ) -> None:
         self.to_come = 0
-        """How many late places have room reserved and no pod yet."""
+        """The number of late members that have a node reserved and no pod yet."""
         self._early: Counter[str] = Counter()
         self._vacant: dict[str, dict[PodName, None]] = {}
         self._ranked: dict[tuple[str, int], PodName] = {}
-        found = _arranged(gang, list(members.values()))
+        arranged = _arranged(gang, list(members.values()))
         members.clear()
         needs = {role.name: templates.of(role) for role in gang.roles}
-        for member in found:
+        for member in arranged:
             members[member.name] = member
             if member.late:
                 member.template = needs.get(member.role, member.template)
@@ -42,7 +43,7 @@ class LatePodPlaces:
             self.count(member, 1)
 
     def count(self, member: MemberState, sign: int) -> None:
-        """Count a member in (1), or out (-1) before it changes."""
+        """Count a member (sign 1), or stop counting it before it changes (sign -1)."""
         self.to_come += sign * member.awaits_late_pod
         if not member.late:
             self._early[member.role] += sign * _there(member)
@@ -62,7 +63,7 @@ class LatePodPlaces:
     def fill(
         self, members: dict[PodName, MemberState], fact: PodSeen, roles: Iterable[Role]
     ) -> PodName | None:
-        """Give a vacant place the name of a new pod; return the place's name before, or None."""
+        """Let a new pod fill a vacant member; return the old name of that member, or None."""
         before = None if fact.name in members else self._place_for(fact, roles)
         if before is None:
             return None
@@ -74,14 +75,14 @@ class LatePodPlaces:
         return before
 
     def _place_for(self, fact: PodSeen, roles: Iterable[Role]) -> PodName | None:
-        """Return the vacant place that a new pod fills; None where the pod is one of the first.
+        """Return the vacant member that a new pod fills, or None for one of the first pods.
 
-        The first pods of a role are those that exist before the others can. Of vacant places that
-        of the pod's own rank is preferred.
+        The first pods of a role are those that exist before late pods can exist. A vacant member
+        with the rank of the pod is preferred.
         """
-        role = next((one for one in roles if one.late and one.name == fact.role), None)
+        role = next((r for r in roles if r.late and r.name == fact.role), None)
         if fact.failed or fact.terminating:
-            return None  # its successor may fill a place
+            return None  # the pod that replaces it may fill one
         if role is None or self._early[role.name] < role.count - role.late:
             return None
         if fact.rank is not None and (role.name, fact.rank) in self._ranked:
@@ -90,19 +91,20 @@ class LatePodPlaces:
 
 
 def _there(member: MemberState) -> bool:
-    """Tell whether a pod exists that does the work of its place or has done it."""
+    """Return whether a member has a pod that does its work or has done it."""
     return member.pod is not None and not member.terminating and not member.failed
 
 
 def _arranged(gang: Gang, members: Iterable[MemberState]) -> list[MemberState]:
-    """Return the members of a gang with as many late ones as its declaration says.
+    """Return the members of a gang with as many late members as it declares.
 
-    New places are added; places beyond the declared number go, unless they have a pod or room.
+    Missing members are added. Members beyond the declared number are removed, unless they have a
+    pod or a reserved node.
     """
     late = {role.name: role for role in gang.roles if role.late}
-    seats: dict[str, list[MemberState]] = {name: [] for name in late}
+    late_members: dict[str, list[MemberState]] = {name: [] for name in late}
     early: Counter[str] = Counter()
-    found = []
+    arranged = []
     for member in members:
         role = late.get(member.role)
         if role is None:
@@ -110,19 +112,19 @@ def _arranged(gang: Gang, members: Iterable[MemberState]) -> list[MemberState]:
                 continue
             _is_early(member)
         elif not member.late and _there(member):
-            # Of pods that were there before the declaration, those beyond the first come late.
+            # Pods may exist before their declaration: those beyond the first are late.
             early[role.name] += 1
             member.late = early[role.name] > role.count - role.late
         if role is not None and member.late:
-            if len(seats[role.name]) < role.late:
-                seats[role.name].append(member)
+            if len(late_members[role.name]) < role.late:
+                late_members[role.name].append(member)
             elif _empty(member):
                 continue
             elif member.pod is not None:
                 _is_early(member)
-        found.append(member)
+        arranged.append(member)
     for role in late.values():
-        known = seats[role.name]
+        known = late_members[role.name]
         taken = {member.rank for member in known}
         names = {member.name for member in known}
         ranks = (rank for rank in _ranks(role) if rank not in taken)
@@ -136,8 +138,8 @@ def _arranged(gang: Gang, members: Iterable[MemberState]) -> list[MemberState]:
                 name, role.name, role.needs, late=True, planned_early=True, rank=rank
             )
             known.append(member)
-            found.append(member)
-    return found
+            arranged.append(member)
+    return arranged
 
 
 def _empty(member: MemberState) -> bool:
@@ -145,7 +147,7 @@ def _empty(member: MemberState) -> bool:
 
 
 def _is_early(member: MemberState) -> None:
-    """Let a member with a pod be one of the first, of whom no role tells what they ask for."""
+    """Make a member one of the first pods: its pod declares its requirements, not its role."""
     if member.late:
         member.late = member.planned_early = False
         member.template = None
@@ -153,11 +155,11 @@ def _is_early(member: MemberState) -> None:
 
 
 def _ranks(role: Role) -> Iterable[int]:
-    """Yield the ranks of late pods, in order: all, or all but the first one of each Job."""
+    """Yield the ranks of late pods in order: all, or all but the first of each Job."""
     first = role.count - role.late
     if not first or role.count % first:
         yield from range(first, role.count)
-        yield from range(role.count, role.count + role.late)  # of first pods with high ranks
+        yield from range(role.count, role.count + role.late)  # if first pods have high ranks
         return
     each = role.count // first
     for job in range(first):

@@ -1,4 +1,4 @@
-"""How far a gang and each of its members have come, and the bounds on how long that may take."""
+"""The states of a gang, the stages of its members, and the record of one member."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,7 +10,7 @@ from gangsched.core.model.pods import PodRequirements
 
 
 class State(StrEnum):
-    """States of a gang; `lifecycle.py` draws the ways between them."""
+    """States of a gang; `lifecycle/transition.py` lists the legal changes."""
 
     GATHERING = "Gathering"
     PENDING = "Pending"
@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Stage(StrEnum):
-    """How far a reserved member has come."""
+    """The stage of a reserved member on its way to being bound."""
 
     RESERVED = "reserved"
     PREPARING = "preparing"
@@ -36,13 +36,13 @@ class Stage(StrEnum):
 
 @dataclass(slots=True)
 class MemberState:
-    """One place of a gang: the pod that fills it, and how far it is reserved or bound.
+    """One member of a gang: its pod, and the node that is reserved for it or that it runs on.
 
-    `needs` are the requirements of the place; while it is reserved, those that were reserved.
-    `pod_needs` are those of its pod now (None without a pod), `template` those that its role
-    declares (None without a role). `terminated_pod` is the last pod of the place that was deleted.
-    The pod of a `late` place is created once other members run; `planned_early` says that its node
-    is reserved before.
+    `needs` are the requirements that it is planned with; while a node is reserved, those that were
+    reserved. `pod_needs` are the requirements of its pod now (None without a pod), and `template`
+    those that its role declares (None without a role). `terminated_pod` is its last pod that was
+    deleted. The pod of a `late` member is created once other members run; with `planned_early`,
+    its node is reserved before.
     """
 
     name: PodName
@@ -70,7 +70,7 @@ class MemberState:
     planned_early: bool = False
 
     def observe(self, fact: PodSeen) -> None:
-        """Have the pod as it was observed."""
+        """Take over the state of the pod that was observed."""
         self.pod = fact.uid
         self.planned_early = False
         self.bound_node = fact.node
@@ -92,15 +92,15 @@ class MemberState:
         self.ready = fact.ready
 
     def planning_fields(self) -> tuple[object, ...]:
-        """Return what a planner reads of its pod."""
+        """Return the fields of its pod that a planner reads."""
         own = self.pod, self.bound_node, self.ended, self.terminating
         return *own, self.gated_by, self.invalid, self.ready, self.started_s, self.pod_needs
 
     def update_needs(self) -> None:
-        """Let an open place ask for what its pod does, or else what its role says.
+        """Set the requirements of a member without a reserved node: those of its pod or its role.
 
-        A pod that runs was pinned to its node, and may be anywhere once it starts over: of such
-        a pod the amounts count.
+        A running pod is pinned to its node, but the pod that replaces it may use any node. So only
+        the amounts of a running pod count.
         """
         if self.stage is not None:
             return
@@ -113,12 +113,12 @@ class MemberState:
 
     @property
     def declared(self) -> bool:
-        """True where a role tells what the place needs before there is a pod."""
+        """True if its role declares its requirements, so that no pod has to exist."""
         return self.template is not None
 
     @property
     def awaits_late_pod(self) -> bool:
-        """True while room is reserved for a pod that is made only once others run."""
+        """True while a node is reserved for a late pod that does not exist yet."""
         return self.late and self.pod is None and self.stage is not None
 
     @property

@@ -1,4 +1,4 @@
-"""The members of one gang, and how many of them have come how far."""
+"""The members of one gang, and their number in each stage."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, ValuesView
@@ -28,7 +28,7 @@ class Members(Mapping[PodName, MemberState]):
         self._running = 0
         """Members that are bound and have not ended."""
         self._ended = 0
-        """Members whose work is done."""
+        """Members that have done their work."""
         self._stages: dict[Stage, int] = _NO_STAGES.copy()
         """Members with an assignment, by stage."""
         self._late: LatePodPlaces | None = None
@@ -51,10 +51,10 @@ class Members(Mapping[PodName, MemberState]):
         """Return the members, at the cost of a dict."""
         return self._by_name.values()
 
-    # -- what changes them --------------------------------------------------------------------
+    # -- changes --------------------------------------------------------------------
 
     def declare(self, gang: Gang) -> None:
-        """Bring the members in line with a declaration."""
+        """Add and remove members so that they match a declaration."""
         wanted: dict[PodName, tuple[str, PodRequirements]] = {}
         for role in gang.roles:
             template = self._templates.of(role)
@@ -72,7 +72,10 @@ class Members(Mapping[PodName, MemberState]):
                 del self._by_name[name]
         others = self._by_name
         self._by_name = {}
-        for name, (role_name, template) in wanted.items():  # in rank order, whichever came first
+        for name, (
+            role_name,
+            template,
+        ) in wanted.items():  # in rank order, not in the order of arrival
             known = others.pop(name) if name in others else None
             member = self._by_name[name] = known or MemberState(name, role_name, template)
             member.role, member.template = role_name, template
@@ -82,14 +85,14 @@ class Members(Mapping[PodName, MemberState]):
             self._late = LatePodPlaces(gang, self._by_name, self._templates)
 
     def fill_late_place(self, fact: PodSeen, roles: Iterable[Role]) -> PodName | None:
-        """Let a new pod fill a late place; return the former name of the place, or None."""
+        """Let a new pod fill a late member; return the former name of the member, or None."""
         return self._late.fill(self._by_name, fact, roles) if self._late is not None else None
 
     def learn_from_pod(self, role: Role, template: PodRequirements, pod: PodRequirements) -> None:
-        """Plan as much for each pod of a role as one of its pods asks for.
+        """Plan for each pod of a role as much as one of its pods requests.
 
         What the API server adds to that pod (a LimitRange, an injected container), it adds to the
-        others of its role.
+        other pods of the role.
         """
         enough = self._templates.learn(role, grown(template, pod))
         for member in self._by_name.values():
@@ -98,7 +101,7 @@ class Members(Mapping[PodName, MemberState]):
                 member.update_needs()
 
     def place_of(self, fact: PodSeen) -> MemberState | None:
-        """Return the member of a pod, a new one if need be; None if a later pod has its place."""
+        """Return the member of a pod, or a new one; None if a later pod has replaced the pod."""
         member = self._by_name.get(fact.name)
         if member is None:
             member = self._by_name[fact.name] = MemberState(fact.name, fact.role, fact.needs)
@@ -109,13 +112,13 @@ class Members(Mapping[PodName, MemberState]):
         return member
 
     def observe(self, member: MemberState, fact: PodSeen) -> None:
-        """Let a member have its pod as it was observed."""
+        """Update a member with its pod as it was observed."""
         self._count(member, -1)
         member.observe(fact)
         self._count(member, 1)
 
     def remove_pod(self, member: MemberState, *, placed: bool, declared: bool) -> None:
-        """Take the pod of a member away, of a gang that is `placed` or not, `declared` or not."""
+        """Remove the pod of a member; `placed` and `declared` describe its gang."""
         self._count(member, -1)
         member.pod_needs = None
         if member.ended and not member.failed and placed:
@@ -134,7 +137,7 @@ class Members(Mapping[PodName, MemberState]):
         self._count(member, 1)
 
     def start_over(self) -> None:
-        """Open every place again, as if no pod had ever run."""
+        """Reset all members, as if no pod had ever run."""
         for member in self._by_name.values():
             self._count(member, -1)
             member.started = member.evicted = False

@@ -1,4 +1,4 @@
-"""What a pod asks for, beside its place: what its role's template says, or what was reserved."""
+"""Compares the requirements of a pod with those that its member was planned with."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ from gangsched.core.model.refusal import amount
 
 
 def with_amounts(place: PodRequirements, pod: PodRequirements) -> PodRequirements:
-    """Return a place that takes what a pod does, on the nodes that suit the place."""
+    """Return the planned requirements with the amounts of a pod; nodes are chosen as planned."""
     asked = (pod.requests, pod.host_ports, pod.share, pod.unmodelled_constraints)
     if asked == (place.requests, place.host_ports, place.share, place.unmodelled_constraints):
         return place
@@ -21,7 +21,7 @@ def with_amounts(place: PodRequirements, pod: PodRequirements) -> PodRequirement
 
 
 def grown(place: PodRequirements, pod: PodRequirements) -> PodRequirements:
-    """Return a place that has room for a pod as well."""
+    """Return the planned requirements, raised so that a pod fits them as well."""
     most = dict(place.requests)
     for name, asked in pod.requests:
         most[name] = max(most.get(name, 0), asked)
@@ -37,26 +37,29 @@ def grown(place: PodRequirements, pod: PodRequirements) -> PodRequirements:
 
 
 class PodTemplates:
-    """What a place of each role takes before there is a pod: its template, or what pods taught."""
+    """The requirements of each role before a pod exists: its template, or what its pods need.
+
+    Admission webhooks may add to a pod what its template does not have.
+    """
 
     def __init__(self) -> None:
         self._learnt: dict[str, tuple[PodRequirements | None, PodRequirements]] = {}
 
     def of(self, role: Role) -> PodRequirements | None:
-        """Return what a place of a role takes; None where only its pod tells."""
+        """Return the requirements of a role, or None if only its pods declare them."""
         declared, enough = self._learnt.get(role.name, (None, None))
         return enough if declared is not None and declared == role.needs else role.needs
 
     def learn(self, role: Role, enough: PodRequirements) -> PodRequirements:
-        """Take note that a role's pods need so much, as long as its template stays as it is."""
+        """Record that the pods of a role need so much, until its template changes."""
         self._learnt[role.name] = role.needs, enough
         return enough
 
 
 def excess(place: PodRequirements, pod: PodRequirements, node: Node | None, *, judged: bool) -> str:
-    """Say what a pod asks for that its place on a node does not have; "" if there is nothing.
+    """Write what a pod requests beyond what was planned for it on a node; "" if nothing.
 
-    `judged` tells that somebody else checks what the planner does not model.
+    With `judged`, another component checks the constraints that the planner does not model.
     """
     if pod == place:
         return ""
@@ -70,7 +73,11 @@ def excess(place: PodRequirements, pod: PodRequirements, node: Node | None, *, j
             return f"takes host port {port[2]}/{port[0]}, which was not planned for it"
     if pod.share is not None and pod.share != place.share:
         return "asks for another part of a GPU than was planned for it"
-    more = [one for one in pod.unmodelled_constraints if one not in place.unmodelled_constraints]
+    more = [
+        constraint
+        for constraint in pod.unmodelled_constraints
+        if constraint not in place.unmodelled_constraints
+    ]
     if more and not judged:
         return f"asks for {more[0]}, which was not planned for it"
     if node is not None and not _suits(place, pod, node):
@@ -79,8 +86,10 @@ def excess(place: PodRequirements, pod: PodRequirements, node: Node | None, *, j
 
 
 def _suits(place: PodRequirements, pod: PodRequirements, node: Node) -> bool:
-    """Tell whether a pod may run on a node that suits its place; nodes change, places stay."""
-    selects = pod.selector == place.selector or all(holds(one, node.labels) for one in pod.selector)
+    """Return whether a pod may run on a node that the planned requirements allow."""
+    selects = pod.selector == place.selector or all(
+        holds(toleration, node.labels) for toleration in pod.selector
+    )
     requires = pod.required in ((), place.required) or any(
         matches(term, node) for term in pod.required
     )
@@ -89,23 +98,24 @@ def _suits(place: PodRequirements, pod: PodRequirements, node: Node) -> bool:
     if set(place.tolerations) <= set(pod.tolerations):
         return True
     return all(
-        any(one.tolerates(taint) for one in pod.tolerations)
+        any(toleration.tolerates(taint) for toleration in pod.tolerations)
         for taint in node.taints
-        if any(one.tolerates(taint) for one in place.tolerations)
+        if any(toleration.tolerates(taint) for toleration in place.tolerations)
     )
 
 
 def matches(term: NodeTerm, node: Node) -> bool:
-    """Tell whether a node has all that a term asks; an empty term matches none."""
+    """Return whether a node meets a node selector term; an empty term matches no node."""
     if not term.labels and not term.names:
         return False
-    return all(holds(one, node.labels) for one in term.labels) and all(
-        (node.name in one.values) == (one.operator == "In") for one in term.names
+    return all(holds(expression, node.labels) for expression in term.labels) and all(
+        (node.name in expression.values) == (expression.operator == "In")
+        for expression in term.names
     )
 
 
 def holds(expression: Expression, labels: Mapping[str, str]) -> bool:
-    """Tell whether labels meet a condition."""
+    """Return whether labels match an expression."""
     value = labels.get(expression.key)
     match expression.operator:
         case "In":

@@ -83,7 +83,7 @@ def _view(gang: GangState, wanted: Callable[[MemberState], bool]) -> RunningGang
 
 
 def _ends(gang: GangState) -> bool:
-    """Return whether too few members stay for the gang to go on."""
+    """Return whether too few members stay for the gang to continue."""
     if gang.state is not State.PLACED:
         return False
     stay = sum(1 for m in gang.members.values() if m.runs and not m.terminating)
@@ -91,7 +91,7 @@ def _ends(gang: GangState) -> bool:
 
 
 def _surplus(gang: GangState, members: list[MemberState]) -> tuple[PodName, ...]:
-    """Return members beyond the minimum, highest rank first: without them the gang goes on."""
+    """Return the members beyond the minimum, highest rank first."""
     spec = gang.spec
     assert spec is not None, "only declared gangs run as gangs"  # noqa: S101
     if spec.inseparable:

@@ -43,7 +43,7 @@ class CapacityWait:
         return orders
 
     def node_seen(self, node: Node) -> list[GangState]:
-        """Record the MIG layout of a node; return the gangs whose repartition failed there."""
+        """Record the MIG layout of a node; return the gangs that its repartition failed for."""
         failed = []
         for gang in self._gangs.values():
             cut = gang.reservation.awaited_repartitions.get(node.name)
@@ -55,16 +55,16 @@ class CapacityWait:
 
     def ready(self) -> list[GangState]:
         """Return the gangs that have their capacity now, and stop holding them back."""
-        found = [
+        gangs = [
             gang
             for gang in self._gangs.values()
             if not gang.reservation.awaited_repartitions
             and self._has_capacity(gang)
             and self._allocations.within_limits(gang)
         ]
-        for gang in found:
+        for gang in gangs:
             self.drop(gang)
-        return found
+        return gangs
 
     def drop(self, gang: GangState) -> None:
         """Stop holding a gang back, whatever it waited for."""

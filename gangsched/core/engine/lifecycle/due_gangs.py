@@ -1,4 +1,4 @@
-"""What time alone changes for a gang."""
+"""Acts on deadlines of gangs that have passed."""
 
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
@@ -11,7 +11,7 @@ from gangsched.core.model.refusal import plural
 
 
 class DueGangs:
-    """Acts on gangs a moment of which has come; it owns nothing."""
+    """Acts on gangs with a deadline that has passed; it owns nothing."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class DueGangs:
         self._lifecycle = lifecycle
 
     def act(self, gang: GangState, now_s: float) -> None:
-        """Act on a gang a moment of which has come."""
+        """Act on a gang with a deadline that has passed."""
         retry, reservation, run = gang.retry, gang.reservation, gang.run
         if _passed(retry.backoff_until_s, now_s):
             retry.backoff_until_s = None
@@ -51,7 +51,7 @@ class DueGangs:
         self._lifecycle.settle(gang, now_s)
 
     def _end_run(self, gang: GangState, now_s: float) -> None:
-        """End a gang that is not ready in time, or runs for longer than it may."""
+        """Fail a gang that is not ready in time, or that runs for longer than it may."""
         retry, run = gang.retry, gang.run
         if _passed(run.ready_by_s, now_s):
             run.ready_by_s = None
@@ -60,7 +60,7 @@ class DueGangs:
             if retry.unready_tries >= self._settings.limits.ready_tries:
                 retry.failure_message = (
                     f"it did not become ready in {retry.unready_tries} tries; change its spec or "
-                    f"create it anew to have it tried again"
+                    f"create it again to retry"
                 )
             self._lifecycle.fail(gang, f"{lacking} did not become ready in time", now_s)
         elif _passed(run.end_by_s, now_s):

@@ -30,7 +30,7 @@ class Gathering:
         self._refusals = refusals
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
-        """Look whether a gang is complete, or runs already; `after` brought it into its state."""
+        """Check whether a gang is complete, or runs already; `after` is its last transition."""
         settled = gang.members.bound_count() + gang.members.ended_count()
         torn_down = after is not None and after.cause is Cause.TORN_DOWN
         given_up = gang.retry.failure_message if torn_down else ""
@@ -44,7 +44,7 @@ class Gathering:
         if why is not None:
             if gang.state is State.PENDING:
                 return Transition(State.GATHERING, Cause.INCOMPLETE)
-            if any(not (one.ended or one.terminating) for one in gang.members.values()):
+            if any(not (member.ended or member.terminating) for member in gang.members.values()):
                 self._refusals.refuse(gang, why, now_s)
             if given_up:
                 self._refusals.refuse_given_up(gang, now_s)

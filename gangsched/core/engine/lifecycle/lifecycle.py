@@ -35,7 +35,7 @@ from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.engine.timing.timers import Timers
 
 _ROUNDS = 8
-"""Transitions that one fact may lead to; a gang that would go on waits for the next fact."""
+"""The most transitions for one fact; further ones wait for the next fact."""
 
 
 class Handler(Protocol):
@@ -49,7 +49,7 @@ class Handler(Protocol):
         """
 
     def enter(self, gang: GangState, why: Transition, now_s: float) -> Transition:
-        """Bring a gang into a state; return why, with what its next step has to know."""
+        """Enter a state; return the transition with data for the next step."""
 
 
 class Lifecycle:
@@ -64,7 +64,7 @@ class Lifecycle:
         self._timers = timers
 
     def settle(self, gang: GangState, now_s: float) -> None:
-        """Bring a gang's state in line with what is known of its members, and have it planned."""
+        """Update the state of a gang from its members, and have it planned."""
         last = self.advance(gang, now_s)
         if last is not None and last.cause is Cause.TORN_DOWN:
             self.advance(gang, now_s)  # what it lacks now is reported last
@@ -79,12 +79,12 @@ class Lifecycle:
         return self._go_on(gang, None, now_s)
 
     def tear_down(self, gang: GangState, cause: Cause, reason: str, now_s: float) -> None:
-        """End a gang as a whole; what it holds is released as facts come."""
+        """End a whole gang; its charges are released as facts come."""
         why = self.move(gang, Transition(State.BROKEN, cause, reason), now_s)
         self._go_on(gang, why, now_s)
 
     def fail(self, gang: GangState, reason: str, now_s: float) -> None:
-        """Tear a gang down that did not start, or cannot run on."""
+        """Tear down a gang that did not start, or cannot continue."""
         self.tear_down(gang, Cause.FAILED, reason, now_s)
 
     def move(self, gang: GangState, transition: Transition, now_s: float) -> Transition:

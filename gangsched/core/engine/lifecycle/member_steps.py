@@ -1,4 +1,4 @@
-"""What happens to single members of a gang: prepared, bound, withdrawn, evicted, settled."""
+"""The steps of single members of a gang: prepare, bind, withdraw, evict, settle."""
 
 from gangsched.core import orders as o
 from gangsched.core.engine.allocation.allocations import Allocations
@@ -12,7 +12,7 @@ from gangsched.core.model.ids import NodeName, PodUid
 
 
 class MemberSteps:
-    """Moves members through their stages, and orders what that takes; it owns nothing."""
+    """Moves members through their stages, and emits the orders for that; it owns nothing."""
 
     def __init__(
         self,
@@ -62,14 +62,14 @@ class MemberSteps:
         member.assigned_node = None
 
     def withdraw(self, gang: GangState, member: MemberState, reason: str) -> None:
-        """Take back a reservation whose bind is not in flight."""
+        """End the reservation of a member that no bind is in flight for."""
         stage = member.stage
         self.settle(gang, member)
         if member.pod is not None and stage in (Stage.PREPARING, Stage.PREPARED):
             self._outbox.emit(o.RejectPod(gang.id, member.pod, member.name, reason))
 
     def withdraw_late(self, gang: GangState, now_s: float) -> None:
-        """Give up on late members of a running gang that did not come to the barrier."""
+        """Withdraw the members of a running gang that did not reach the barrier in time."""
         no_show = gang.members.waits_for_pods()
         for member in gang.members.values():
             if member.stage is not None and member.stage is not Stage.BINDING:
@@ -81,12 +81,12 @@ class MemberSteps:
             self._deadlines.back_off_after_failure(gang, now_s)
 
     def withdraw_empty(self, gang: GangState) -> None:
-        """Give up lost places that were kept for a running gang and have no pods yet."""
+        """Withdraw the reserved members of a running gang that have no pods yet."""
         if gang.state is not State.PLACED:
             return
         for member in gang.members.values():
             if member.stage is not None and member.pod is None:
-                self.withdraw(gang, member, "nobody is left of the gang")
+                self.withdraw(gang, member, "no pod of the gang is left")
                 gang.mark_changed()
 
     def evict(

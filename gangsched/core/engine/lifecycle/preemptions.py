@@ -1,4 +1,4 @@
-"""Gangs that leave for others: what that costs, and what is recorded of it."""
+"""Preempts running gangs, and records the work that they lose."""
 
 from collections.abc import Collection
 
@@ -42,7 +42,7 @@ class Preemptions:
         self._outbox = outbox
 
     def preempt(self, gang: GangState, eviction: Eviction, by: GangState, now_s: float) -> None:
-        """End a gang for another, or take its surplus members back; it keeps its turn."""
+        """Preempt a gang, or its surplus members, for another gang; it keeps its turn."""
         reason = self._record(gang, eviction, by, now_s)
         if not eviction.pods:
             self._end(gang, reason, now_s)
@@ -61,12 +61,12 @@ class Preemptions:
         self._end(gang, drained.reason, now_s)
 
     def _end(self, gang: GangState, reason: str, now_s: float) -> None:
-        """End a gang that did not fail; the work that it did counts for its place in line."""
+        """End a gang that did not fail; the time that it ran counts as attained service."""
         gang.attained_service_s += max(now_s - running_view(gang).started_s, 0.0)
         self._lifecycle.tear_down(gang, Cause.PREEMPTED, reason, now_s)
 
     def _record(self, victim: GangState, eviction: Eviction, by: GangState, now_s: float) -> str:
-        """Record which gang is preempted for which; return the sentence for the victim's owner."""
+        """Record a preemption; return the sentence for the owner of the victim."""
         lost_gpu_s = _lost_gpu_s(running_view(victim), eviction.pods, now_s)
         loop = self._history.record(victim.id, by.id, now_s)
         self._outbox.emit(
@@ -85,7 +85,7 @@ class Preemptions:
 
 
 def _lost_gpu_s(running: RunningGang, pods: Collection[PodName], now_s: float) -> float:
-    """Return the GPU-seconds of work that are lost with a gang: none with its surplus pods."""
+    """Return the GPU-seconds of work that a gang loses; none for its surplus pods."""
     if pods:
         return 0.0
     gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in running.places)

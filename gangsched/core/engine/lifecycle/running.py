@@ -41,7 +41,7 @@ class Running:
         self._outbox = outbox
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
-        """Bind late members, and look whether the gang is whole, ready, empty or done."""
+        """Bind late members, and check whether the gang is complete, ready, empty or done."""
         del after
         self._bind_late(gang)
         if self._minimum.is_empty(gang, now_s):
@@ -52,7 +52,7 @@ class Running:
         return None
 
     def enter(self, gang: GangState, why: Transition, now_s: float) -> Transition:
-        """Bring a gang into PLACED, started by this process or met as it runs."""
+        """Bring a gang into PLACED, whether this process started it or not."""
         adopted = why.cause is Cause.ALREADY_RUNS
         gang.enter(State.PLACED)
         gang.run.minimum = gang.start_minimum()
@@ -61,7 +61,7 @@ class Running:
         gang.run.placed_s = now_s
         if not adopted:
             self._run_times.record_start(gang, now_s)
-        # Of a gang without running pods an earlier process saw the end.
+        # An earlier process observed the end of a gang without running pods.
         gang.run.runtime_recorded = adopted and not gang.members.bound_count()
         limit_s = self._run_times.limit_s(gang)
         if limit_s is not None:
@@ -91,7 +91,7 @@ class Running:
             gang.reservation.start_by_s = None  # its late members have all arrived
 
     def _watch_work(self, gang: GangState, now_s: float) -> None:
-        """Have a gang become ready in time, and learn how long it ran."""
+        """Set the deadline for readiness, and record the run time of a finished gang."""
         if is_finished(gang):
             self._run_times.record(gang, now_s)
             gang.run.ready_by_s = gang.run.end_by_s = None

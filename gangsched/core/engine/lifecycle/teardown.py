@@ -1,4 +1,4 @@
-"""Gangs that are torn down: what they hold is released member by member, as facts come."""
+"""Gangs that are torn down; each member is released as facts about it come."""
 
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang import GangState
@@ -18,7 +18,7 @@ class Teardown:
         self._outbox = outbox
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
-        """Evict pods that were bound meanwhile; look whether the gang is torn down."""
+        """Evict pods that were bound meanwhile; check whether the gang is torn down."""
         del after, now_s
         pinned = gang.is_pinned()
         for member in gang.members.values():
@@ -53,7 +53,7 @@ class Teardown:
             in_flight = member.stage is Stage.BINDING
             if member.stage is not None and not in_flight:
                 self._members.withdraw(gang, member, why.message)
-            # A pod created pinned to a node cannot be planned again: it has to be made anew.
+            # A pod that was created pinned to a node cannot be planned again: it must be replaced.
             if (
                 member.pod
                 and not member.ended

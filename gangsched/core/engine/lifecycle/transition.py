@@ -22,9 +22,9 @@ class Cause(Enum):
     BOUND = auto()
     """Enough of its members are bound."""
     FAILED = auto()
-    """It did not start, or cannot run on: it backs off."""
+    """It did not start, or cannot continue: it backs off."""
     PREEMPTED = auto()
-    """It leaves for another gang, or an administrator has it leave: it keeps its turn."""
+    """Another gang preempts it, or an administrator drains it: it keeps its turn."""
     EMPTY = auto()
     """No pod of it is left."""
     TORN_DOWN = auto()

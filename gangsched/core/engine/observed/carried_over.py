@@ -14,15 +14,15 @@ from gangsched.core.snapshot import BackfillReservation
 
 
 def history_of(
-    gang: GangState, promise: BackfillReservation | None, held: Mapping[QuotaKey, int]
+    gang: GangState, reservation: BackfillReservation | None, held: Mapping[QuotaKey, int]
 ) -> HistoryRestored | None:
-    """Return what a gang that holds so much now has been through, None where that is nothing."""
+    """Return the history of a gang that holds this quota now, or None if it has none."""
     blank = HistoryRestored(gang.id, gang.waits_since_s())
     runs = gang.state is State.PLACED
     members = (
         gang.members.values() if runs and gang.members.bound_count() < len(gang.members) else ()
     )
-    found = HistoryRestored(
+    history = HistoryRestored(
         gang.id,
         blank.since_s,
         attempts=gang.retry.attempts,
@@ -31,7 +31,7 @@ def history_of(
         attained_s=gang.attained_service_s,
         not_before_s=None
         if gang.retry.set_aside
-        else gang.retry.backoff_until_s,  # the quarantine keeps that
+        else gang.retry.backoff_until_s,  # the quarantine stores that
         avoid=tuple(gang.retry.excluded_nodes.items()),
         most_per_node=gang.retry.pods_per_node_max,
         most_until_s=gang.retry.pods_per_node_until_s,
@@ -42,14 +42,14 @@ def history_of(
         vacated=tuple(m.name for m in members if m.started and m.pod is None),
         places=_places(gang),
         held_back=gang.reservation.waits_for_capacity,
-        promised_s=promise.start_s if promise is not None else None,
-        promised=promise.nodes if promise is not None else (),
+        promised_s=reservation.start_s if reservation is not None else None,
+        promised=reservation.nodes if reservation is not None else (),
     )
-    return None if found == blank else replace(found, declared=_declared(gang))
+    return None if history == blank else replace(history, declared=_declared(gang))
 
 
 def restore_history(gang: GangState, past: HistoryRestored, now_s: float) -> None:
-    """Let a gang have its past back, as far as it still matters."""
+    """Restore the history of a gang, as far as it still matters."""
     gang.attained_service_s = past.attained_s
     gang.retry.unready_tries = past.unready_tries
     gang.retry.failure_message = past.given_up if past.declared == _declared(gang) else ""
@@ -71,7 +71,7 @@ def restore_history(gang: GangState, past: HistoryRestored, now_s: float) -> Non
 
 
 def _places(gang: GangState) -> tuple[tuple[PodName, NodeName], ...]:
-    """Return what is reserved and stands in no status: only whole gangs without pods have that."""
+    """Return the assignments that no status stores: the status has those of pinned gangs."""
     if not gang.members.in_progress():
         return ()
     if (

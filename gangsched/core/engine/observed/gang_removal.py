@@ -1,4 +1,4 @@
-"""Gangs of which nothing is left."""
+"""Removes gangs that have neither a declaration nor pods nor charges."""
 
 from gangsched.core.engine.admission.admitted_changes import AdmittedChanges
 from gangsched.core.engine.allocation.allocations import Allocations
@@ -12,7 +12,7 @@ from gangsched.core.engine.views.running_set import RunningSet
 
 
 class GangRemoval:
-    """Has every part forget a gang; it owns nothing."""
+    """Removes a gang from every part of the engine; it owns nothing."""
 
     def __init__(
         self,

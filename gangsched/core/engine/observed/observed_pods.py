@@ -1,4 +1,4 @@
-"""The pods of gangs as they are observed: what runs is charged, whatever it is declared as."""
+"""Facts about pods: a pod that runs is charged, whatever its labels and its gang declare."""
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -20,7 +20,7 @@ from gangsched.core.model.ids import NodeName, PodUid
 
 
 class ObservedPods:
-    """Folds what happens to pods into gangs and charges; it owns nothing."""
+    """Applies facts about pods to gangs and charges; it owns nothing."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class ObservedPods:
     # -- pods that come and go ----------------------------------------------------------------
 
     def seen(self, fact: f.PodSeen, now_s: float) -> None:
-        """Fold a pod in."""
+        """Apply that a pod exists, with these properties now."""
         known = self._table.pods.get(fact.uid)
         if known is not None and known.ended and not fact.ended:
             return
         fact = self._table.reconciled(fact)
         if known is not None and known.gang != fact.gang:
-            self.gone(fact.uid, now_s)  # it waits elsewhere from now on
+            self.gone(fact.uid, now_s)  # it is a member of another gang now
         self._table.pods[fact.uid] = fact
         if fact.gang is not None:
             self._take_place(self._table.ensure(fact.gang), fact)
@@ -68,7 +68,7 @@ class ObservedPods:
             self._fold(self._table.ensure(fact.gang), fact, devices, now_s)
 
     def gone(self, uid: PodUid, now_s: float) -> None:
-        """Fold in that a pod is gone."""
+        """Apply that a pod no longer exists."""
         known = self._table.pods.pop(uid, None)
         if known is None:
             return
@@ -93,11 +93,11 @@ class ObservedPods:
     def _fold(self, gang: GangState, fact: f.PodSeen, devices: Devices, now_s: float) -> None:
         held = gang.holds_nodes()
         changed = gang.observe_pod(fact)
-        if not held and gang.holds_nodes():  # it was bound by others, or before this process began
+        if not held and gang.holds_nodes():  # another scheduler or an earlier process bound it
             self._admitted.take_over_running(gang)
         member = gang.members[fact.name]
         if member.pod == fact.uid and fact.terminating and member.runs and not member.evicted:
-            member.evicted = True  # by an earlier process, or by others: its node is freed
+            member.evicted = True  # another client or an earlier process deleted it
             self._running.mark_evicted(gang.id)
             self._table.mark(gang.id)
         if member.pod == fact.uid and member.bound_node:
@@ -109,19 +109,19 @@ class ObservedPods:
             return
         waits = gang.reservation.waits_for_capacity or member.stage is not Stage.RESERVED
         if gang.state in (State.RESERVED, State.BINDING) and not waits:
-            self._members.prepare(gang, member)  # the others have not moved
+            self._members.prepare(gang, member)  # no other member has changed
         elif gang.state is not State.BINDING or gang.members.under_way() == 0:
             self._lifecycle.settle(gang, now_s)
 
     def _take_place(self, gang: GangState, fact: f.PodSeen) -> None:
-        """Let a new pod fill a place that was kept for one of its role, and what it is charged."""
+        """Let a new pod fill a late member of its role, and take over the charge of that member."""
         before = gang.fill_late_place(fact)
         if before is not None and gang.members[fact.name].stage is not None:
             self._allocations.rename((gang.id, before), (gang.id, fact.name))
             self._running.renamed(gang.id)
 
     def _charge(self, fact: f.PodSeen, node: NodeName) -> Devices:
-        """Charge a bound pod, in place of what was reserved for it; return the GPUs it shares."""
+        """Charge a bound pod in place of its reservation; return the shared GPUs that it uses."""
         gang = self._table.gangs.get(fact.gang) if fact.gang is not None else None
         member = gang.members.get(fact.name) if gang is not None else None
         devices = fact.devices
@@ -133,20 +133,20 @@ class ObservedPods:
         return self._allocations.charge(fact.uid, node, fact.needs, fact.gang, devices)
 
     def devices_known(self, name: NodeName) -> None:
-        """Learn which GPUs pods share that were there before their node was known."""
+        """Record the shared GPUs of pods that were observed before their node."""
         for key, devices in self._allocations.cluster.shared_devices(name).items():
-            found = self._table.member(PodUid(str(key)))
-            if found is not None and found[1].devices != devices:
-                found[1].devices = devices
-                self._table.mark(found[0].id)
+            entry = self._table.member(PodUid(str(key)))
+            if entry is not None and entry[1].devices != devices:
+                entry[1].devices = devices
+                self._table.mark(entry[0].id)
 
     # -- pods that ask for more than was planned ----------------------------------------------
 
     def outgrown(self, gang: GangState, member: MemberState, now_s: float) -> bool:
-        """Take a place back whose pod asks for more than was planned; return whether it does.
+        """Withdraw a reserved member if its pod requests more than was planned; return whether.
 
-        It was admitted, and placed, as what it was planned for. Before there is a pod, its role
-        speaks for it.
+        The member was admitted and placed with the planned requirements. Before its pod exists,
+        the template of its role is compared.
         """
         staged = member.stage is not None and member.stage is not Stage.BINDING
         asked = member.pod_needs or member.template
@@ -172,11 +172,11 @@ class ObservedPods:
     # -- the barrier --------------------------------------------------------------------------
 
     def prepared(self, uid: PodUid, node: NodeName, now_s: float) -> None:
-        """Fold in that a pod is ready to be bound to a node."""
-        found = self._table.member(uid)
-        if found is None:
+        """Apply that a pod is ready to be bound to a node."""
+        entry = self._table.member(uid)
+        if entry is None:
             return
-        gang, member = found
+        gang, member = entry
         if member.assigned_node != node or member.stage is not Stage.PREPARING:
             if member.stage is not Stage.PREPARED and member.stage is not Stage.BINDING:
                 reason = f"{node} is not reserved for this pod"
@@ -187,16 +187,16 @@ class ObservedPods:
             self._lifecycle.advance(gang, now_s)
 
     def refused(self, fact: f.PrepareFailed | f.BindFailed, now_s: float) -> None:
-        """Settle a member that was refused for good: it is not bound and will not be."""
+        """Settle a member that a node or the API server refused for good: it will not be bound."""
         node = fact.node
-        found = self._table.member(fact.uid)
-        if found is None:
+        entry = self._table.member(fact.uid)
+        if entry is None:
             return
-        gang, member = found
+        gang, member = entry
         if member.stage is None or member.assigned_node != node or member.bound_node:
             return
         fits = fact.fits if isinstance(fact, f.PrepareFailed) else None
-        if fits is None:  # perhaps the members repel each other (pod anti-affinity)
+        if fits is None:  # the members may have anti-affinity to each other
             fits = (
                 sum(1 for m in gang.members.values() if node in (m.assigned_node, m.bound_node)) - 1
             )
@@ -212,7 +212,7 @@ class ObservedPods:
         self._lifecycle.settle(gang, now_s)
 
     def node_gone(self, name: NodeName, now_s: float) -> None:
-        """Take back what is reserved on a node that is gone."""
+        """Withdraw what is reserved on a node that no longer exists."""
         for gang in list(self._table.gangs.values()):
             lost = [
                 m for m in gang.members.values() if m.assigned_node == name and m.stage is not None
@@ -221,7 +221,7 @@ class ObservedPods:
                 reason = f"node {name} went away before the gang had started"
                 self._lifecycle.fail(gang, reason, now_s)
                 self._lifecycle.settle(gang, now_s)
-            elif lost:  # refills of a running gang: take back those whose bind is not in flight
+            elif lost:  # refills of a running gang: withdraw members without a bind in flight
                 for member in lost:
                     if member.stage is not Stage.BINDING:
                         self._members.withdraw(gang, member, f"node {name} went away")

@@ -1,4 +1,4 @@
-"""Reservations and histories of gangs that an earlier process had, as far as they still hold."""
+"""Restores reservations and histories of an earlier process, as far as they are valid."""
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -26,7 +26,7 @@ from gangsched.core.what_if import cluster_without
 
 
 class Restoration:
-    """Restores what an earlier process had, and tells what the next one needs; it owns nothing."""
+    """Restores the state of an earlier process, and returns that for the next; it owns nothing."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Restoration:
         self._outbox = outbox
 
     def reservation(self, fact: f.AssignmentsRestored, now_s: float) -> None:
-        """Take over a reservation that an earlier process wrote, if it still holds whole."""
+        """Restore the assignments that an earlier process stored, if all are still valid."""
         gang = self._table.gangs.get(fact.gang)
         if gang is None or gang.state is not State.PENDING:
             return
@@ -88,7 +88,7 @@ class Restoration:
         self._lifecycle.settle(gang, now_s)
 
     def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
-        """Return what the next process cannot learn from objects; reservations in their order."""
+        """Return the state that no object stores; gangs with backfill reservations come first."""
         held, kept, gangs = (
             self._allocations.ledger.usage_of_gang,
             self._feedback.backfill_reservations,
@@ -96,23 +96,25 @@ class Restoration:
         )
         others = (gang for gang in gangs if gang not in kept)
         known = (gangs[gang] for gang in (*kept, *others) if gang in gangs)
-        pasts = (history_of(one, kept.get(one.id), held(one.id)) for one in known)
+        pasts = (history_of(gang, kept.get(gang.id), held(gang.id)) for gang in known)
         stopped = (
-            f.PreemptionRestored(*one) for one in self._preemptions.entries(self._allocations.now_s)
+            f.PreemptionRestored(*gang)
+            for gang in self._preemptions.entries(self._allocations.now_s)
         )
-        return (*(one for one in pasts if one is not None), *stopped)
+        return (*(gang for gang in pasts if gang is not None), *stopped)
 
     def _places(self, gang: GangState, past: f.HistoryRestored, now_s: float) -> None:
-        """Reserve again what was reserved, if that still holds; what others leave counts as free.
+        """Reserve the stored assignments again, if they are still valid.
 
-        A gang that was held back is so again until they have left.
+        A gang that was held back is held back again until other gangs have left its nodes; what
+        these use counts as free.
         """
         open_names = {member.name for member in gang.unassigned_members()}
         places = tuple((name, node) for name, node in past.places if name in open_names)
         if gang.state is State.PENDING and len(places) < len(past.places):
-            return  # some of it is in flight: the rest of the gang is planned with that
+            return  # some binds are in flight: the rest of the gang is planned with them
         gangs, cluster = self._table.gangs.values(), self._allocations.cluster
-        parts = (terminating_view(one) for one in gangs) if past.held_back else ()
+        parts = (terminating_view(state) for state in gangs) if past.held_back else ()
         gone = tuple(part for part in parts if part is not None)
         left = cluster_without(cluster, gone) if gone else cluster
         planned = Planned(gang.id, gang.version, Placement(places))
@@ -122,7 +124,7 @@ class Restoration:
             self._reservations.reserve(gang, planned, now_s, held_back=bool(gone))
 
     def _as_planned(self, gang: GangState) -> bool:
-        """Return whether no pending pod asks for more than its role, which was admitted."""
+        """Return whether no pending pod requests more than its role, which was admitted."""
         judged = self._settings.driver_checks_unmodelled
         return not any(
             excess(member.template, member.pod_needs, None, judged=judged)

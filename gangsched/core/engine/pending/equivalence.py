@@ -21,7 +21,7 @@ def _age(waiting: PendingGang) -> _Age:
 
 @dataclass(slots=True)
 class EquivalenceClass:
-    """Pending gangs of one request and priority; `refusal` is the last that all of them got.
+    """Pending gangs of one request and priority; `refusal` is the last one of the whole class.
 
     `plan_count` is the number of the plan that refused them.
     """
@@ -47,7 +47,7 @@ class EquivalenceClass:
     def view(self) -> EquivalenceClassView:
         """Return the class as planners see it."""
         if self._view is None:
-            shortest_s = min((runtime_s(one) for one in self._gangs), default=0.0)
+            shortest_s = min((runtime_s(waiting) for waiting in self._gangs), default=0.0)
             self._view = EquivalenceClassView(tuple(self._gangs), shortest_s)
         return self._view
 

@@ -52,7 +52,7 @@ class PendingQueue:
     # -- gangs to plan ------------------------------------------------------------------------
 
     def add(self, gang: GangId) -> None:
-        """Have a gang planned: something about it changed."""
+        """Add a gang to the next plan, because something about it changed."""
         self._drop(gang)
         self._unclassified[gang] = None
 
@@ -67,12 +67,12 @@ class PendingQueue:
 
     def requeue_relearned(self) -> None:
         """Have gangs planned again if the estimate of their run time was learned since."""
-        for line in self._classes.views() if self._relearned_users else ():
-            user = line.gangs[0].gang.user
+        for equivalence_class in self._classes.views() if self._relearned_users else ():
+            user = equivalence_class.gangs[0].gang.user
             if user in self._relearned_users:
-                for one in line.gangs:
-                    if one.gang.expected_runtime_s is None or self._relearned_users[user]:
-                        self.add(one.gang.id)
+                for waiting in equivalence_class.gangs:
+                    if waiting.gang.expected_runtime_s is None or self._relearned_users[user]:
+                        self.add(waiting.gang.id)
         self._relearned_users.clear()
 
     def rebuild(self) -> None:
@@ -258,7 +258,7 @@ class PendingQueue:
             elif gang.last_advice[0] != self.refusals[gang_id].message:
                 due.append((0.0, gang))
         due.sort(key=lambda item: (item[0], item[1].id))
-        found = [(gang, self.refusals[gang.id]) for _, gang in due[:limit]]
-        for gang, refusal in found:
+        requests = [(gang, self.refusals[gang.id]) for _, gang in due[:limit]]
+        for gang, refusal in requests:
             gang.last_advice = (refusal.message, now_s)
-        return found
+        return requests

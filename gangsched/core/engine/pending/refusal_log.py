@@ -42,10 +42,10 @@ class RefusalLog(Mapping[GangId, Refusal]):
         self._reported: dict[GangId, _Reported] = {}
 
     def __getitem__(self, gang: GangId) -> Refusal:
-        found = self._latest(gang)
-        if found is None:
+        refusal = self._latest(gang)
+        if refusal is None:
             raise KeyError(gang)
-        return found if found.gang == gang else replace(found, gang=gang)
+        return refusal if refusal.gang == gang else replace(refusal, gang=gang)
 
     def _latest(self, gang: GangId) -> Refusal | None:
         own, of_class = self._recorded.get(gang), self._classes.refusal_of(gang)
@@ -70,12 +70,12 @@ class RefusalLog(Mapping[GangId, Refusal]):
 
     def reasons(self) -> dict[Reason, int]:
         """Return the number of refused gangs by reason."""
-        found: dict[Reason, int] = {}
+        counts: dict[Reason, int] = {}
         for gang in self.gangs():
             refusal = self._latest(gang)
             if refusal is not None:
-                found[refusal.reason] = found.get(refusal.reason, 0) + 1
-        return found
+                counts[refusal.reason] = counts.get(refusal.reason, 0) + 1
+        return counts
 
     def gangs(self) -> list[GangId]:
         """Return the gangs that may have a refusal."""

@@ -1,4 +1,4 @@
-"""What one accepted plan leaves for the next."""
+"""What an accepted plan leaves for the next plan."""
 
 from gangsched.core.model.ids import GangId
 from gangsched.core.planning.planner import Plan
@@ -17,8 +17,10 @@ class PlanFeedback:
         """Placements that were dropped because the state had changed since the snapshot."""
 
     def learn(self, plan: Plan) -> None:
-        """Take over what a plan reserves, and whom it could not help."""
-        self.backfill_reservations = {one.gang: one for one in plan.reserved}
+        """Take over the reservations of a plan, and the classes that preemption does not help."""
+        self.backfill_reservations = {
+            reservation.gang: reservation for reservation in plan.reserved
+        }
         self.preemption_infeasible |= plan.unhelped
 
     def restore(self, reservation: BackfillReservation) -> None:

@@ -1,4 +1,4 @@
-"""The second look at a plan, on the present state, before anything is reserved."""
+"""Checks a plan against the present state before anything is reserved."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -22,7 +22,7 @@ Gangs = Mapping[GangId, GangState]
 
 
 def still_fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
-    """Tell whether a placement still fits, counting pods of one kind together."""
+    """Return whether a placement still fits; pods of one class are counted together."""
     if not _alone(cluster, gang, planned):
         return False
     cuts = planned.placement.repartitions
@@ -35,7 +35,7 @@ def still_fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
 
 
 def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
-    """Tell whether nobody is where the gang wants to be alone, and it is where no other does."""
+    """Return whether a placement breaks no exclusive domain, neither its own nor another's."""
     asked = gang.constraints()
     if asked.exclusive is None and not cluster.exclusive_domains:
         return True
@@ -48,9 +48,9 @@ def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
 def without_victims(
     cluster: Cluster, gangs: Gangs, evictions: Iterable[Eviction], leaving: Iterable[RunningGang]
 ) -> Cluster | None:
-    """Return the cluster without those who leave already and those who shall be stopped.
+    """Return the cluster without the gangs that terminate already and those to preempt.
 
-    None if one of them does not run as it did when it was chosen.
+    Return None if one of these does not run as it did when the plan chose it.
     """
     gone = list(leaving)
     for eviction in evictions:
@@ -100,7 +100,7 @@ def _fits(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
 
 
 def _still_idle(cluster: Cluster, cut: Repartition) -> bool:
-    """Tell whether nobody uses the GPUs that are to be cut."""
+    """Return whether no pod uses the GPUs that are to be repartitioned."""
     row = cluster.rows.get(cut.node)
     if row is None:
         return False

@@ -57,12 +57,12 @@ class SnapshotBuilder:
         Gangs that were refused on what is free now are left out, but for those that have a
         backfill reservation: a plan must know of them.
         """
-        for one in self._readable(self._pending.take_unclassified()):
-            self._pending.classify(one, alone=one.gang.id in self._feedback.backfill_reservations)
+        for gang in self._readable(self._pending.take_unclassified()):
+            self._pending.classify(gang, alone=gang.gang.id in self._feedback.backfill_reservations)
         queues = self._allocations.ledger.usage.tree.queues
         strict = {name for name, queue in queues.items() if queue.strict}
-        gangs, lines = self._pending.heads(strict)
-        return self._build(gangs, lines, now_s, pods_max)
+        gangs, classes = self._pending.heads(strict)
+        return self._build(gangs, classes, now_s, pods_max)
 
     def with_all(self, now_s: float) -> Snapshot:
         """Return a snapshot with every pending gang, for a forecast."""
@@ -76,14 +76,14 @@ class SnapshotBuilder:
     def _build(
         self,
         gangs: Iterable[GangState],
-        lines: tuple[EquivalenceClassView, ...],
+        classes: tuple[EquivalenceClassView, ...],
         now_s: float,
         pods_max: int | None,
     ) -> Snapshot:
         cluster, ledger = self._allocations.cluster, self._allocations.ledger_with_capacity()
         waiting = self._readable(gangs)
-        shapes = (*waiting, *(line.gangs[0] for line in lines))
-        ahead = {id(kind): kind for one in shapes for kind in one.pod_classes[: KINDS.most]}
+        shapes = (*waiting, *(equivalence_class.gangs[0] for equivalence_class in classes))
+        ahead = {id(kind): kind for gang in shapes for kind in gang.pod_classes[: KINDS.most]}
         for needs in islice(ahead.values(), _COUNTED_AHEAD):
             with suppress(Exception):  # the plan meets it as well, and its gang is set aside
                 cluster.capacity(needs)  # counted here and kept up to date from now on
@@ -98,7 +98,7 @@ class SnapshotBuilder:
             self._running.terminating(),
             tuple(self._feedback.backfill_reservations.values()),
             frozenset(self._feedback.preemption_infeasible),
-            equivalence_classes=lines,
+            equivalence_classes=classes,
             pods_max=pods_max,
             number=self._pending.number,
             rules=self._rules.rules(shapes, now_s),
@@ -107,11 +107,11 @@ class SnapshotBuilder:
 
     def _readable(self, gangs: Iterable[GangState]) -> list[PendingGang]:
         """Return gangs as planners see them; those that cannot be shown to them are set aside."""
-        found = []
+        views = []
         for gang in gangs:
             try:
-                found.append(self._views.view(gang))
+                views.append(self._views.view(gang))
             except Exception as error:  # noqa: BLE001 -- one gang must not keep others from plans
                 failed = PlanFailed(gang.id, f"{type(error).__name__}: {error}")
                 self._deadlines.back_off_after_plan_failure(gang, failed, self._allocations.now_s)
-        return found
+        return views

@@ -9,7 +9,7 @@ from gangsched.core.orders import ReportReason
 
 
 class MinimumWatch:
-    """Gives a gang that runs below its minimum its timeout to be whole again; it owns nothing."""
+    """Gives a gang below its minimum a timeout to be complete again; it owns nothing."""
 
     def __init__(
         self, admitted: AdmittedChanges, deadlines: StartDeadlines, outbox: Outbox
@@ -19,7 +19,7 @@ class MinimumWatch:
         self._outbox = outbox
 
     def is_empty(self, gang: GangState, now_s: float) -> bool:
-        """Look whether a gang is below its minimum; return whether it runs and no pod is left."""
+        """Check whether a gang is below its minimum; return whether it runs without any pod."""
         bound, runs = gang.members.bound_count(), gang.state is State.PLACED
         if runs and gang.spec is not None and gang.spec.late:
             # Late pods that came belong to what runs: from now on it does not do without them.

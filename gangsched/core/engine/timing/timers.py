@@ -45,10 +45,10 @@ class Timers:
         return None
 
     def due(self, now_s: float) -> list[GangId]:
-        """Return the gangs whose deadline has come; they have to be watched again."""
-        found: list[GangId] = []
+        """Return the gangs with a deadline that has passed; they have to be watched again."""
+        gangs: list[GangId] = []
         while (at_s := self.next_s()) is not None and at_s <= now_s:
             _, gang = heappop(self._heap)
             del self._known[gang]
-            found.append(gang)
-        return found
+            gangs.append(gang)
+        return gangs

@@ -1,4 +1,4 @@
-"""Pending gangs as planners see them, with what their queues add."""
+"""Pending gangs as planners see them, with data of their queues."""
 
 from dataclasses import replace
 
@@ -31,21 +31,21 @@ class PendingViews:
         """Each requirement once, so that equal ones are one object."""
 
     def view(self, gang: GangState) -> PendingGang:
-        """Return a pending gang with what its queue adds."""
+        """Return a pending gang with the data of its queue."""
         known = self._known.get(gang.id)
         stamp = (gang.version, self._declarations.version)
         if known is not None and known[0] == stamp:
-            made = known[1]
-            learned = self._history.version(made.gang.user)
+            view = known[1]
+            learned = self._history.version(view.gang.user)
             if known[2] == learned:
-                return made
-            queue = self._allocations.ledger.usage.tree.queues.get(made.gang.queue)
-            made = replace(made, estimate=self._history.estimate(made.gang, queue))
+                return view
+            queue = self._allocations.ledger.usage.tree.queues.get(view.gang.queue)
+            view = replace(view, estimate=self._history.estimate(view.gang, queue))
         else:
-            made = self.make(gang)
-            learned = self._history.version(made.gang.user)
-        self._known[gang.id] = (stamp, made, learned)
-        return made
+            view = self.make(gang)
+            learned = self._history.version(view.gang.user)
+        self._known[gang.id] = (stamp, view, learned)
+        return view
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang."""
@@ -53,59 +53,59 @@ class PendingViews:
 
     def make(self, gang: GangState) -> PendingGang:
         """Make the view of a gang."""
-        return pending_view(gang, lambda made: self._complete(gang, made))
+        return pending_view(gang, lambda view: self._complete(gang, view))
 
-    def _complete(self, gang: GangState, made: PendingGang) -> PendingGang:
-        """Add charge, pod classes, shape, and what the queue and the run times say."""
+    def _complete(self, gang: GangState, view: PendingGang) -> PendingGang:
+        """Add charge, pod classes, fingerprint, priority and estimate of the run time."""
         ledger = self._allocations.ledger
-        queue = ledger.usage.tree.queues.get(made.gang.queue)
+        queue = ledger.usage.tree.queues.get(view.gang.queue)
         counts: dict[PodRequirements, int] = {}
-        for member in made.members:
+        for member in view.members:
             counts[member.needs] = counts.get(member.needs, 0) + 1
         namespace = gang.id.split("/", 1)[0]
         unborn: Requests = ()
         if self._declarations.namespaces.get(namespace):
-            must, _ = split_required_optional(made)
+            must, _ = split_required_optional(view)
             unborn = total_requests(m.needs for m in must if gang.members[m.name].pod is None)
         shape = hash(
             (
                 (
                     namespace,
-                    made.gang.queue,
-                    made.gang.user,
-                    made.members_min,
-                    made.role_members_min,
+                    view.gang.queue,
+                    view.gang.user,
+                    view.members_min,
+                    view.role_members_min,
                 ),
                 (
-                    made.constraints,
-                    made.near_role,
-                    made.placed_members,
-                    made.excluded_nodes,
-                    made.pods_per_node_max,
+                    view.constraints,
+                    view.near_role,
+                    view.placed_members,
+                    view.excluded_nodes,
+                    view.pods_per_node_max,
                 ),
-                (tuple(counts.items()), made.is_refill, made.is_scale_up, unborn),
-                (made.gang.preemptible, made.preempts),
+                (tuple(counts.items()), view.is_refill, view.is_scale_up, unborn),
+                (view.gang.preemptible, view.preempts),
             )
         )
         if len(self._needs) > _NEEDS_KEPT:
             self._needs.clear()
         kinds = tuple(self._needs.setdefault(needs, needs) for needs in counts)
-        charge = charge_of(made)
-        if made.is_refill:
+        charge = charge_of(view)
+        if view.is_refill:
             held = ledger.usage_of_gang(gang.id)
-            made = replace(
-                made,
-                # What is more than it ever had is admitted like any other.
+            view = replace(
+                view,
+                # More than it ever had is admitted like the request of any gang.
                 is_refill=all(
                     held.get(key, 0) + more <= gang.run.admitted.get(key, 0) for key, more in charge
                 ),
             )
         return replace(
-            made,
-            priority=priority_in(queue, made.gang, made.priority),
+            view,
+            priority=priority_in(queue, view.gang, view.priority),
             charge=charge,
             unborn=unborn,
             request_fingerprint=shape or 1,
             pod_classes=kinds,
-            estimate=self._history.estimate(made.gang, queue),
+            estimate=self._history.estimate(view.gang, queue),
         )

@@ -31,16 +31,16 @@ class RunningSet:
         self._allocations = allocations
         self._history = history
         self._running: dict[GangId, RunningGang] = {}
-        """Gangs that are placed, as of the last change that was followed."""
+        """Placed gangs, as of the last update."""
         self._starting: dict[GangId, RunningGang] = {}
-        """Parts of gangs that take nodes and do not count as running yet, likewise."""
+        """Parts of gangs that use nodes and do not count as running yet, as of the last update."""
         self._evicted: dict[GangId, None] = {}
-        """Gangs of which a pod was evicted; some of them may have left since."""
+        """Gangs with an evicted pod; some of these pods may be gone since."""
         self._version = declarations.version
-        """Of the declarations by which the views were made."""
+        """The version of the declarations that the views are made with."""
 
     def running(self) -> tuple[RunningGang, ...]:
-        """Return every gang that runs whole, with an estimate of how long."""
+        """Return every placed gang, with an estimate of its run time."""
         self._follow()
         return tuple(self._running.values())
 
@@ -50,7 +50,7 @@ class RunningSet:
         return tuple(self._starting.values())
 
     def terminating(self) -> tuple[RunningGang, ...]:
-        """Return what was evicted and still takes nodes."""
+        """Return the parts of gangs that are evicted and still use nodes."""
         gangs = self._table.gangs
         parts = (evicted_view(gangs[gang]) for gang in self._evicted if gang in gangs)
         return tuple(
@@ -73,24 +73,24 @@ class RunningSet:
         self._evicted.pop(gang, None)
 
     def renamed(self, gang: GangId) -> None:
-        """Record that a place of a gang that starts has another name."""
+        """Record that a member of a starting gang has another name."""
         self._starting.pop(gang, None)
 
-    def estimated(self, made: RunningGang) -> RunningGang:
+    def estimated(self, view: RunningGang) -> RunningGang:
         """Return a running gang with its priority, charge and estimate."""
-        made, tree = self._in_charged_queue(made), self._allocations.ledger.usage.tree
-        queue = tree.queues.get(made.gang.queue)
+        view, tree = self._in_charged_queue(view), self._allocations.ledger.usage.tree
+        queue = tree.queues.get(view.gang.queue)
         # One that runs may be declared again with any class: it counts for no more than it may.
-        most = tree.priority_max(made.gang.queue, made.gang.id.split("/", 1)[0])[0]
+        most = tree.priority_max(view.gang.queue, view.gang.id.split("/", 1)[0])[0]
         return replace(
-            made,
-            priority=min(priority_in(queue, made.gang, made.priority), most),
-            charge=self._charge_of(made),
-            estimate=self._history.estimate(made.gang, queue),
+            view,
+            priority=min(priority_in(queue, view.gang, view.priority), most),
+            charge=self._charge_of(view),
+            estimate=self._history.estimate(view.gang, queue),
         )
 
     def _follow(self) -> None:
-        """Look again at the gangs that changed."""
+        """Update the views of gangs that changed."""
         changes = self._table.take_changes()
         revalued = self._version != self._declarations.version  # what they are worth has changed
         if revalued:
@@ -118,18 +118,18 @@ class RunningSet:
         )
 
     def _store(
-        self, kept: dict[GangId, RunningGang], gang: GangId, made: RunningGang | None
+        self, kept: dict[GangId, RunningGang], gang: GangId, view: RunningGang | None
     ) -> None:
-        if made is not None and made.places:
-            kept[gang] = self.estimated(made)
+        if view is not None and view.places:
+            kept[gang] = self.estimated(view)
         else:
             kept.pop(gang, None)
 
-    def _in_charged_queue(self, made: RunningGang) -> RunningGang:
+    def _in_charged_queue(self, view: RunningGang) -> RunningGang:
         """Return a running gang in the queue that is charged for it."""
-        home = self._allocations.ledger.usage.tree.charged_queue(made.gang.queue)
+        home = self._allocations.ledger.usage.tree.charged_queue(view.gang.queue)
         return (
-            made if home == made.gang.queue else replace(made, gang=replace(made.gang, queue=home))
+            view if home == view.gang.queue else replace(view, gang=replace(view.gang, queue=home))
         )
 
     def _charge_of(self, running: RunningGang) -> Amounts:

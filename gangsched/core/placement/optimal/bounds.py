@@ -1,7 +1,7 @@
-"""Lower bounds by counting: what no placement can cost less than, domain by domain.
+"""Lower bounds by counting on the cost of any placement, for each domain.
 
-For pods of one kind the number of domains is exact (the largest capacities first); with several
-kinds it is the largest of their bounds, and of the bound their main resource gives.
+For one pod class the number of domains is exact (the largest capacities first). With several
+classes, it is the largest of their bounds and of the bound by their main resource.
 """
 
 from collections.abc import Iterator
@@ -53,20 +53,20 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
     scope, prices = request.scope, request.prices
     weight = [dict(kind.needs.requests).get(prices.main, 0) for kind in request.kinds]
     demand = sum(w * n for w, n in zip(weight, request.wanted, strict=True))
-    demand = min(demand, AMOUNT.most)  # a bound that is lower is a bound as well
-    found: list[Ints] = []
+    demand = min(demand, AMOUNT.most)  # a lower bound stays valid if it is lower
+    components: list[Ints] = []
     for objective in request.objectives:
         match objective:
             case PlacementObjective.DOMAINS:
-                found.extend(
+                components.extend(
                     np.ones(size, dtype=np.int64)
                     if level is not None and at <= level
                     else _fewest(request, at, codes, size, demand)
                     for at in scope.order
                 )
-                found.append(_fewest(request, scope.depth, codes, size, demand))
+                components.append(_fewest(request, scope.depth, codes, size, demand))
             case PlacementObjective.PREFERENCE:
-                found.append(np.full(size, -_preference_max(request), dtype=np.int64))
+                components.append(np.full(size, -_preference_max(request), dtype=np.int64))
             case PlacementObjective.LEFTOVER:
                 total = np.full(size, demand * (scope.depth + 1), dtype=np.int64)
                 for at in range(scope.depth):
@@ -75,12 +75,12 @@ def _components(request: PlacementProblem, level: int | None, codes: Ints, size:
                         inside = codes != UNKNOWN
                         around[codes[inside]] = prices.around(at)[inside]
                         total += around - demand
-                found.append(total)
+                components.append(total)
             case PlacementObjective.FRAGMENTATION:
-                found.append(np.full(size, _growth_min(request), dtype=np.int64))
-    if not found:
-        found.append(_fewest(request, scope.depth, codes, size, demand))
-    return found
+                components.append(np.full(size, _growth_min(request), dtype=np.int64))
+    if not components:
+        components.append(_fewest(request, scope.depth, codes, size, demand))
+    return components
 
 
 def _fewest(request: PlacementProblem, level: int, codes: Ints, size: int, demand: int) -> Ints:
@@ -92,11 +92,15 @@ def _fewest(request: PlacementProblem, level: int, codes: Ints, size: int, deman
     for index, (kind, wanted) in enumerate(zip(request.kinds, request.wanted, strict=True)):
         if not wanted:
             continue
-        room = request.room(index) * (codes != UNKNOWN)
+        capacity = request.capacity(index) * (codes != UNKNOWN)
         descent = TreeFill(request.cluster, request.scope, FillStrategy(fewest_bins), kind, members)
-        capacity = descent.capacities(room, level)
-        best = np.maximum(best, _prefix(_owners(at, codes, capacity), capacity, wanted, size))
-    if demand and len(request.kinds) > 1:  # kinds compete for it; a single one was counted exactly
+        domain_capacity = descent.capacities(capacity, level)
+        best = np.maximum(
+            best, _prefix(_owners(at, codes, domain_capacity), domain_capacity, wanted, size)
+        )
+    if (
+        demand and len(request.kinds) > 1
+    ):  # classes compete for it; a single class was counted exactly
         free = request.prices.free * (codes != UNKNOWN)
         total = free if level >= request.scope.depth else _sums(at, free)
         best = np.maximum(best, _prefix(_owners(at, codes, total), total, demand, size))
@@ -113,7 +117,7 @@ def _owners(at: Ints, codes: Ints, capacity: Ints) -> Ints:
 
 
 def _domains(at: Ints) -> Ints:
-    """Number domains so that each node of unknown place is one of its own, after the known ones."""
+    """Number the domains; each node without a known domain gets one of its own at the end."""
     return np.where(at == UNKNOWN, int(at.max(initial=-1)) + 1 + np.arange(len(at)), at)
 
 

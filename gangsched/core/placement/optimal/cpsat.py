@@ -17,7 +17,7 @@ _UNBOUNDED = 2**60
 
 
 class SolverStatus(Enum):
-    """What is known once the solver stops."""
+    """The result of the solver."""
 
     OPTIMAL = auto()
     FEASIBLE = auto()
@@ -39,7 +39,7 @@ class Solved:
 def solve(
     linear: Linear, hint: list[int] | None, budget: float, floor: tuple[int, ...] = ()
 ) -> Solved:
-    """Minimise the objectives in order, each within what the ones before it reached.
+    """Minimise the objectives in order; those before keep the values that they reached.
 
     `hint` is a known solution (or None), `budget` deterministic seconds for everything, `floor`
     known lower bounds: an objective that is at its floor already is not solved for.
@@ -79,9 +79,9 @@ def solve(
                 lower = least if least is not None else _lower(linear, terms)
             else:
                 values = [solver.value(variable) for variable in variables]
-                found = sum(values[v] * c for v, c in terms)
-                if reached is None or found <= reached:
-                    best, reached = values, found
+                value_sum = sum(values[v] * c for v, c in terms)
+                if reached is None or value_sum <= reached:
+                    best, reached = values, value_sum
                 proved = status == cp_model.OPTIMAL
                 lower = reached if proved else ceil(solver.best_objective_bound - 1e-6)
                 optimal = optimal and proved
@@ -114,5 +114,5 @@ def _solver(budget: float) -> cp_model.CpSolver:
 
 
 def _lower(linear: Linear, terms: list[tuple[int, int]]) -> int:
-    """Return what a sum cannot be below by its variables' bounds alone."""
+    """Return the lower bound of a sum that follows from the bounds of its variables."""
     return sum(linear.bounds[v][0 if c > 0 else 1] * c for v, c in terms)

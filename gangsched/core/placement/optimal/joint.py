@@ -1,9 +1,9 @@
-"""Several gangs at once: which of them together use the capacity best.
+"""Chooses among several gangs the set that uses the capacity best.
 
-Planning one gang after the other can give the room for two to one. Where the order lets gangs be
-looked at together, CP-SAT chooses the set with most GPU-hours on sums per finest domain; the
-placer then places that set for real. A set it cannot place is ruled out and the next is asked for,
-so the answer is never worse than one after the other.
+Planned one after the other, one gang can take the capacity of two. If the order allows that gangs
+are planned together, CP-SAT chooses the set with the most GPU-hours, on sums per finest domain. The
+placer then places that set. A set that it cannot place is ruled out, and the next one is tried. So
+the result is never worse than planning one after the other.
 """
 
 from collections.abc import Callable
@@ -28,13 +28,13 @@ from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.snapshot import Snapshot
 
 BATCH_MAX = 20
-"""Gangs looked at together; beyond it proofs take seconds."""
+"""The number of gangs planned together; with more, proofs take seconds."""
 
 _ATTEMPTS = 5
 _INTEGERS_MAX = 20_000
 _BUDGET = 0.5
 _RUNTIME_S = 3600.0
-"""What a gang that says nothing is expected to run."""
+"""The assumed run time of a gang that declares none."""
 
 Outcome = list[tuple[PendingGang, Placement | Refusal]]
 PlaceInOrder = Callable[[list[PendingGang]], Outcome]
@@ -42,7 +42,7 @@ PlaceInOrder = Callable[[list[PendingGang]], Outcome]
 
 @dataclass(frozen=True, slots=True)
 class _ResolvedGang:
-    """What one gang needs, resolved."""
+    """A gang with its resolved constraints and its pod classes."""
 
     waiting: PendingGang
     scope: ResolvedConstraints
@@ -50,7 +50,7 @@ class _ResolvedGang:
 
 
 def gpu_seconds(waiting: PendingGang) -> int:
-    """Return what starting a gang is worth: GPU-seconds of its minimum, or pod-seconds."""
+    """Return the weight of starting a gang: GPU-seconds, or seconds if it has no GPUs."""
     runtime_s = waiting.gang.expected_runtime_s or _RUNTIME_S
     gpus = sum(dict(member.needs.requests).get(GPU, 0) for member in waiting.members)
     return max(min(round(runtime_s * max(gpus, 1)), AMOUNT.most), 1)
@@ -61,22 +61,22 @@ def choose_jointly(
 ) -> Outcome:
     """Return the outcome with more GPU-hours: `so_far`, or one that a joint choice found.
 
-    `place` places gangs in the order given, on the snapshot as it is, and leaves it so.
+    `place` places gangs in the given order on the snapshot, and leaves the snapshot unchanged.
     """
     reached = _total(so_far)
     asked = _resolve(batch, snapshot)
     if asked is None or len(batch) > BATCH_MAX:
         return so_far
     leaves = len(np.unique(_leaves(asked[0].scope, len(snapshot.cluster.names))))
-    if leaves * sum(len(one.kinds) for one in asked) > _INTEGERS_MAX:
+    if leaves * sum(len(gang.kinds) for gang in asked) > _INTEGERS_MAX:
         return so_far
     ruled_out: list[frozenset[int]] = []
     for _ in range(_ATTEMPTS):
         chosen = _choose(asked, snapshot, reached, ruled_out)
         if chosen is None:
             return so_far
-        first = sorted((batch[i] for i in chosen), key=lambda one: -len(one.members))
-        rest = [one for i, one in enumerate(batch) if i not in chosen]
+        first = sorted((batch[i] for i in chosen), key=lambda gang: -len(gang.members))
+        rest = [gang for i, gang in enumerate(batch) if i not in chosen]
         outcome = place([*first, *rest])
         if _total(outcome) > reached:
             return outcome
@@ -89,32 +89,34 @@ def _total(outcome: Outcome) -> int:
 
 
 def _resolve(batch: list[PendingGang], snapshot: Snapshot) -> list[_ResolvedGang] | None:
-    found = []
+    resolved = []
     for waiting in batch:
         try:
             scope = resolve_constraints(waiting, snapshot.cluster)
         except MisconfiguredError:
             return None
-        found.append(_ResolvedGang(waiting, scope, pod_classes(waiting, scope, snapshot.cluster)))
-    return found
+        resolved.append(
+            _ResolvedGang(waiting, scope, pod_classes(waiting, scope, snapshot.cluster))
+        )
+    return resolved
 
 
 def _choose(
     asked: list[_ResolvedGang], snapshot: Snapshot, reached: int, ruled_out: list[frozenset[int]]
 ) -> frozenset[int] | None:
-    """Return the set of gangs worth most, more than `reached`, or None."""
+    """Return the set of gangs with the highest weight above `reached`, or None."""
     model = cp_model.CpModel()
     admitted = [model.new_bool_var("") for _ in asked]
     used: dict[tuple[int, int], list[cp_model.LinearExprT]] = {}
-    for index, one in enumerate(asked):
-        _add_gang(model, one, admitted[index], snapshot, used)
+    for index, gang in enumerate(asked):
+        _add_gang(model, gang, admitted[index], snapshot, used)
     leaves = _leaves(asked[0].scope, len(snapshot.cluster.names))
     free = np.maximum(snapshot.cluster.free(), 0)
     for (leaf, column), terms in used.items():
         model.add(sum(terms) <= int(free[leaves == leaf, column].sum()))
     for group in ruled_out:
         model.add(sum(admitted[i] for i in group) <= len(group) - 1)
-    worth = sum(gpu_seconds(one.waiting) * admitted[i] for i, one in enumerate(asked))
+    worth = sum(gpu_seconds(gang.waiting) * admitted[i] for i, gang in enumerate(asked))
     model.add(worth >= reached + 1)
     model.maximize(worth)
     solver = cp_model.CpSolver()
@@ -128,24 +130,24 @@ def _choose(
 
 def _add_gang(
     model: cp_model.CpModel,
-    one: _ResolvedGang,
+    gang: _ResolvedGang,
     admitted: cp_model.IntVar,
     snapshot: Snapshot,
     used: dict[tuple[int, int], list[cp_model.LinearExprT]],
 ) -> None:
-    """Add counts per finest domain, what they use there, and the required domain."""
-    cluster, scope = snapshot.cluster, one.scope
+    """Add counts per finest domain, their use of resources there, and the required domain."""
+    cluster, scope = snapshot.cluster, gang.scope
     leaves = _leaves(scope, len(cluster.names))
     mask = scope.allowed & scope.gpu_masks[0][1]
     level = scope.rules.required
     homes: dict[int, cp_model.IntVar] = {}
-    for kind in one.kinds:
-        room = cluster.capacity(kind.needs) * mask
+    for kind in gang.kinds:
+        capacity = cluster.capacity(kind.needs) * mask
         vector = cluster.request_vector(kind.needs)
         counts = []
-        for leaf in np.unique(leaves[room > 0]):
+        for leaf in np.unique(leaves[capacity > 0]):
             here = leaves == leaf
-            most = min(int(room[here].sum()), kind.pods_min)
+            most = min(int(capacity[here].sum()), kind.pods_min)
             count = model.new_int_var(0, most, "")
             counts.append(count)
             for column in np.flatnonzero(vector):
@@ -161,7 +163,7 @@ def _add_gang(
 
 
 def _leaves(scope: ResolvedConstraints, slots: int) -> Ints:
-    """Return the finest domain of each slot; nodes of unknown place are their own."""
+    """Return the finest domain of each slot; a node without one is a domain of its own."""
     if scope.depth == 0:
         return np.zeros(slots, dtype=np.int64)
     codes = scope.codes(scope.depth - 1, slots)

@@ -1,8 +1,8 @@
-"""The fewest hosts of one domain, and among those the least that was free: exact, by counting.
+"""Chooses the fewest hosts of one domain, with the least free resources on them: exactly.
 
-A small knapsack: choose `hosts` of the domain's nodes so that their room reaches `wanted` and the
-sum of what was free on them is least. Greedy filling takes the largest nodes and may open a large
-hole where two smaller ones would have done.
+A small knapsack: choose `hosts` nodes of the domain so that their capacity reaches `wanted`, and
+the sum of their free resources is least. Greedy placement takes the largest nodes, and may use a
+large free node although two smaller ones would do.
 """
 
 import numpy as np
@@ -15,21 +15,21 @@ _WORK_MAX = 4_000_000
 _NONE = np.iinfo(np.int64).max // 4
 
 
-def _useful(room: Ints, free: Ints, hosts: int) -> Ints:
-    """Of nodes with equal capacity only the `hosts` with least free can be in a best choice."""
-    nodes = np.flatnonzero(room)
-    order = nodes[np.lexsort((nodes, free[nodes], room[nodes]))]
-    _, first = np.unique(room[order], return_index=True)
+def _useful(capacity: Ints, free: Ints, hosts: int) -> Ints:
+    """Return the nodes of a best choice: of equal capacity, the `hosts` with least free."""
+    nodes = np.flatnonzero(capacity)
+    order = nodes[np.lexsort((nodes, free[nodes], capacity[nodes]))]
+    _, first = np.unique(capacity[order], return_index=True)
     place = np.arange(len(order)) - np.repeat(first, np.diff([*first, len(order)]))
     return order[place < hosts]
 
 
-def tightest(room: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
-    """Return pods per node, shape as `room`; None where the problem is too large for this.
+def tightest(capacity: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
+    """Return pods per node, shape as `capacity`; None if the problem is too large for this.
 
-    `hosts` must be the least number of nodes with enough `room` for `wanted`.
+    `hosts` must be the least number of nodes with enough `capacity` for `wanted`.
     """
-    nodes = _useful(room, free, hosts)
+    nodes = _useful(capacity, free, hosts)
     if len(nodes) * hosts * wanted > _WORK_MAX:
         return None
     least = np.full((hosts + 1, wanted + 1), _NONE, dtype=np.int64)
@@ -37,7 +37,7 @@ def tightest(room: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
     came = np.full((len(nodes), hosts + 1, wanted + 1), -1, dtype=np.int32)
     row = np.arange(hosts)
     for index, node in enumerate(nodes):
-        size = min(int(room[node]), wanted)
+        size = min(int(capacity[node]), wanted)
         grown = np.full_like(least, _NONE)
         source = np.broadcast_to(np.arange(wanted + 1) - size, least.shape).copy()
         grown[1:, size:] = least[:-1, : wanted + 1 - size]
@@ -52,15 +52,15 @@ def tightest(room: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
         least = np.where(better, grown, least)
     if least[hosts, wanted] >= _NONE:
         return None
-    counts = np.zeros_like(room)
+    counts = np.zeros_like(capacity)
     left, at = hosts, wanted
     for index in range(len(nodes) - 1, -1, -1):
         before = int(came[index, left, at])
         if before >= 0:
-            counts[nodes[index]] = room[nodes[index]]
+            counts[nodes[index]] = capacity[nodes[index]]
             left, at = left - 1, before
     surplus = int(counts.sum()) - wanted
-    for node in np.flatnonzero(counts):  # the last pods that are not wanted
+    for node in np.flatnonzero(counts):  # remove the pods beyond `wanted`
         less = min(surplus, int(counts[node]) - 1)
         counts[node] -= less
         surplus -= less

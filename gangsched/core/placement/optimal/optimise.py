@@ -1,6 +1,6 @@
-"""The best placement of one gang, with a proof where there is one.
+"""Finds the best placement of one gang, with a proof if possible.
 
-1. Counting finds a placement (the topology heuristic, and a flat one), or shows there is none.
+1. Counting finds a placement (the topology heuristic, and a flat one), or shows that none exists.
 2. Counting bounds what any placement in each domain can cost. If the best found meets the lowest
    bound, it is proved without a solver; this is the usual case.
 3. Else CP-SAT solves the most promising domains, with the best found as hint and floor, until the
@@ -44,18 +44,18 @@ _ALTERNATIVES = (
     FillStrategy(choosers.tightest),
     FillStrategy(choosers.tightest, descend=True),
 )
-"""Asked when nothing was proved: now and then one of them is luckier than going down the tree."""
+"""Strategies to try if nothing was proved: sometimes one is better than going down the tree."""
 
 _INTEGER_S, _TOO_LARGE_S = 1e-5, 0.1
-"""Deterministic seconds for each integer of a program, and for one that was given up."""
+"""Deterministic seconds for each integer of a program, and for a program that is too large."""
 
 
 @dataclass(frozen=True, slots=True)
 class SolverOptions:
     """Objectives in order, and deterministic seconds of CP-SAT for one gang.
 
-    Gangs of more than `solved_pods` pods are placed by counting: their answer has to be quick.
-    `typical` is the workload that FRAGMENTATION is measured by.
+    Gangs of more than `solved_pods` pods are placed by counting, which is quick. `typical` is the
+    workload by which FRAGMENTATION is measured.
     """
 
     objectives: tuple[PlacementObjective, ...]
@@ -66,7 +66,7 @@ class SolverOptions:
 
 @dataclass(slots=True)
 class Best:
-    """The best counts so far, and what is known of how good they are."""
+    """The best counts so far, and the bounds on better ones."""
 
     cost: Cost
     counts: list[Ints] | None
@@ -75,12 +75,12 @@ class Best:
     spent: float = 0.0
 
     def offer(self, cost: Cost, counts: list[Ints]) -> None:
-        """Take counts over if they are better."""
+        """Keep counts if they are better."""
         if self.counts is None or cost < self.cost:
             self.cost, self.counts = cost, counts
 
     def leave_open(self, bound: Cost) -> None:
-        """Note that something no dearer than `bound` could not be ruled out."""
+        """Record that a placement with the cost `bound` could not be ruled out."""
         self.undecided = True
         if self.open_bound is None or bound < self.open_bound:
             self.open_bound = bound
@@ -89,7 +89,7 @@ class Best:
 def optimise(
     waiting: PendingGang, snapshot: Snapshot, options: SolverOptions
 ) -> Placement | Refusal:
-    """Place a gang as well as the budget allows; see the module for how."""
+    """Place a gang as well as the budget allows, in the steps of the module's docstring."""
     cluster = snapshot.cluster
     try:
         scope = resolve_constraints(waiting, cluster)
@@ -98,11 +98,11 @@ def optimise(
     undecided = False
     for gpu, mask in scope.gpu_masks:
         only = scope if len(scope.gpu_masks) == 1 else replace(scope, gpu_masks=((gpu, mask),))
-        found, best = _on_one_kind(waiting, snapshot, only, options)
+        counted, best = _on_one_kind(waiting, snapshot, only, options)
         undecided |= best is not None and best.undecided
-        if found is None or best is None or best.counts is None:
+        if counted is None or best is None or best.counts is None:
             continue
-        result = placement(waiting, snapshot, only, replace(found, counts=best.counts))
+        result = placement(waiting, snapshot, only, replace(counted, counts=best.counts))
         proof = Proof.GAP if best.undecided else Proof.PROVED
         bound = best.open_bound if best.open_bound is not None else best.cost
         bound = min(bound, best.cost)
@@ -112,7 +112,7 @@ def optimise(
 
 
 def _feasible(waiting: PendingGang, snapshot: Snapshot, options: SolverOptions) -> bool:
-    """Return whether a changed gang would find its place."""
+    """Return whether a changed gang fits."""
     try:
         scope = resolve_constraints(waiting, snapshot.cluster)
     except MisconfiguredError:
@@ -122,8 +122,8 @@ def _feasible(waiting: PendingGang, snapshot: Snapshot, options: SolverOptions) 
     quick = replace(options, objectives=())
     for gpu, mask in scope.gpu_masks:
         only = replace(scope, gpu_masks=((gpu, mask),))
-        found, best = _on_one_kind(waiting, snapshot, only, quick)
-        if found is not None and best is not None and best.counts is not None:
+        counted, best = _on_one_kind(waiting, snapshot, only, quick)
+        if counted is not None and best is not None and best.counts is not None:
             return True
     return False
 
@@ -131,7 +131,7 @@ def _feasible(waiting: PendingGang, snapshot: Snapshot, options: SolverOptions) 
 def _on_one_kind(
     waiting: PendingGang, snapshot: Snapshot, scope: ResolvedConstraints, options: SolverOptions
 ) -> tuple[CountedPlacement | None, Best | None]:
-    """Place on one kind of GPU: (how many of what, the best counts)."""
+    """Place a gang on one GPU type; return its classes with first counts, and the best."""
     cluster = snapshot.cluster
     gpu, allowed = scope.gpu_masks[0]
     mask = allowed & scope.allowed
@@ -143,23 +143,23 @@ def _on_one_kind(
     counts: list[Ints] = []
     wanted = [kind.pods_min for kind in kinds]
     if by_counting or not rigid or not _counting_is_exact(kinds):
-        # How many of what, and a first answer. (Rigid gangs of one kind are counted below.)
-        found = search(waiting, snapshot, scope, TOPOLOGY_FILL)
-        if found is not None:
-            counts, kinds = found.counts, found.kinds
+        # The pods of each class, and first counts. (Rigid gangs of one class are counted below.)
+        counted = search(waiting, snapshot, scope, TOPOLOGY_FILL)
+        if counted is not None:
+            counts, kinds = counted.counts, counted.kinds
             wanted = [int(count.sum()) for count in counts]
         elif by_counting or _counting_is_exact(kinds):
             return None, None
     elif not any(wanted):
         return None, None
-    found = CountedPlacement(kinds, counts, gpu, mask)
+    counted = CountedPlacement(kinds, counts, gpu, mask)
     prices = _prices(cluster, scope, kinds, options)
     best = Best((), None)
     if counts:
         best.offer(prices.cost(counts), counts)
-    if by_counting:  # late members of a running gang, and shares of GPUs, have no program
+    if by_counting:  # the program models neither late members of a running gang nor shares of GPUs
         best.leave_open(best.cost)
-        return found, best
+        return counted, best
     known = mask & scope.located(len(mask))
     _improve(
         PlacementProblem(waiting, cluster, scope, kinds, wanted, known, prices),
@@ -171,11 +171,11 @@ def _on_one_kind(
         other = search(waiting, snapshot, scope, style)
         if other is not None and [int(count.sum()) for count in other.counts] == wanted:
             best.offer(prices.cost(other.counts), other.counts)
-    return found, best
+    return counted, best
 
 
 def _counting_is_exact(kinds: list[PodClass]) -> bool:
-    """Return whether filling that found no place proves that there is none."""
+    """Return whether counting that finds no placement proves that none exists."""
     return len([kind for kind in kinds if kind.pods_min]) <= 1
 
 
@@ -187,9 +187,9 @@ def _prices(
         return PlacementCosts(cluster, scope, needs, options.objectives)
     rows = np.flatnonzero(cluster.live)
     grows = []
-    for one in needs:
+    for pod in needs:
         column = np.zeros(len(cluster.names), dtype=np.int64)
-        values, _ = growth(cluster, rows, one, options.typical)
+        values, _ = growth(cluster, rows, pod, options.typical)
         column[rows] = np.rint(np.where(np.isfinite(values), values, 0)).astype(np.int64)
         grows.append(column)
     return PlacementCosts(cluster, scope, needs, options.objectives, grows)
@@ -231,7 +231,7 @@ def _improve(
 
 
 def _single(best: Best, scope: ResolvedConstraints, level: int | None) -> bool:
-    """Return whether no coarser level can do better: the best uses one domain of this one."""
+    """Return whether no coarser level can be better: the best uses one domain of this level."""
     return level is None or level >= scope.depth or best.cost[scope.order.index(level)] == 1
 
 
@@ -242,7 +242,7 @@ def _solve_in(
     best: Best,
     budget: float,
 ) -> None:
-    """Search one domain: by counting, and where that proves nothing and budget is left, CP-SAT."""
+    """Search one domain by counting, and then by CP-SAT if nothing is proved and budget is left."""
     inside = replace(request, mask=request.mask & candidate.mask)
     filling = Filling(request.waiting, snapshot, request.scope, TOPOLOGY_FILL, request.kinds)
     counts = filling.attempt(request.wanted, inside.mask)
@@ -286,7 +286,7 @@ def _solve_in(
 
 
 def _tightest(request: PlacementProblem, counts: list[Ints], cost: Cost) -> Ints | None:
-    """Choose the hosts of one finest domain exactly, for pods of one kind; None for other cases."""
+    """Choose the hosts of one finest domain exactly, for one pod class; None in other cases."""
     scope, prices = request.scope, request.prices
     if (
         len(counts) > 1
@@ -298,4 +298,4 @@ def _tightest(request: PlacementProblem, counts: list[Ints], cost: Cost) -> Ints
     ):
         return None
     hosts = int((counts[0] > 0).sum())  # filling the largest first used as few as possible
-    return tightest(request.room(0), prices.free, request.wanted[0], hosts)
+    return tightest(request.capacity(0), prices.free, request.wanted[0], hosts)

@@ -1,4 +1,4 @@
-"""Ways to combine pods of several kinds on one node: those to which no pod can be added."""
+"""The maximal combinations of pods of several classes on one node: no pod can be added."""
 
 from math import prod
 
@@ -11,20 +11,20 @@ PATTERNS_MAX = 64
 """Patterns of one class of nodes; beyond it the program would be too large to be worth it."""
 
 Pattern = tuple[int, ...]
-"""How many pods of each kind one node takes."""
+"""The number of pods of each class that one node takes together."""
 
 
 class ProgramTooLargeError(Exception):
-    """The program would be too large; the message says in what."""
+    """The program would be too large; the message says why."""
 
 
 def maximal(
     free: Ints, vectors: list[Ints], steps: list[range], limit: int | None
 ) -> list[Pattern]:
-    """Return the patterns to which no pod can be added on a node where so much is free.
+    """Return the patterns to which no pod can be added on a node with these free resources.
 
-    Of each kind one pod takes a vector, and its number is one of its steps; `limit` bounds the
-    pods in all.
+    `vectors` has the request of one pod of each class, and `steps` the allowed numbers of its pods;
+    `limit` bounds the pods in all.
 
     Raises:
         TooLargeError: there are too many.
@@ -34,11 +34,11 @@ def maximal(
         raise ProgramTooLargeError("too many ways to combine pods on one node")
     counted = [index for index, step in enumerate(steps) if len(step) > 1]
     fits = _fitting(free, [vectors[i] for i in counted], [steps[i] for i in counted], limit)
-    found = np.argwhere(fits & ~_larger(fits)).tolist()
-    if len(found) > PATTERNS_MAX:
+    combinations = np.argwhere(fits & ~_larger(fits)).tolist()
+    if len(combinations) > PATTERNS_MAX:
         raise ProgramTooLargeError("too many ways to combine pods on one node")
     patterns = []
-    for numbers in found:
+    for numbers in combinations:
         pattern = [0] * len(steps)
         for index, number in zip(counted, numbers, strict=True):
             pattern[index] = steps[index][number]
@@ -50,7 +50,7 @@ def maximal(
 def _fitting(
     free: Ints, vectors: list[Ints], steps: list[range], limit: int | None
 ) -> NDArray[np.bool_]:
-    """Return for each way to combine pods whether it fits; one axis a kind."""
+    """Return for each combination of pods whether it fits; one axis per class."""
     shape = tuple(len(step) for step in steps)
     total = np.zeros((*shape, len(free)), dtype=np.int64)
     pods = np.zeros(shape, dtype=np.int64)
@@ -63,9 +63,9 @@ def _fitting(
 
 
 def _larger(fits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for each way whether one with more pods of some kind fits as well.
+    """Return for each combination whether one with more pods of a class fits as well.
 
-    What fits with more pods fits with one step more: neighbours are enough.
+    If one with more pods fits, one with a single step more fits too: neighbours are enough.
     """
     larger = np.zeros_like(fits)
     for axis in range(fits.ndim):

@@ -1,8 +1,8 @@
 """A gang's placement as an integer program over counts.
 
 No variable stands for a pod or a node. Indistinguishable nodes (same domain, same capacity
-for every kind, same preference) are one class. On a class, `hosts` counts nodes per pattern (how
-many pods of each kind one node takes at most); `pods` counts pods of each kind in each domain.
+for every pod class, same preference) are one node class. For a node class, `hosts` counts its nodes
+by pattern (the most pods of each class that one node takes), and `pods` its pods of each class.
 Indistinguishable domains are ordered, so that the solver does not try their permutations.
 """
 
@@ -25,7 +25,7 @@ from gangsched.core.placement.optimal.patterns import Pattern, ProgramTooLargeEr
 VARIABLES_MAX = 12_000
 
 Domain = tuple[int, int]
-"""Level and code; nodes of unknown place are domains of their own with codes below -1."""
+"""Level and code; a node without a known domain is one of its own, with a code below -1."""
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ class PlacementProgram:
     used: dict[Domain, int]
 
     def counts(self, values: list[int], slots: int) -> list[Ints]:
-        """Turn a solution into pods per kind and slot."""
-        found = [np.zeros(slots, dtype=np.int64) for _ in self.kinds]
+        """Turn a solution into pods per class and slot."""
+        counts = [np.zeros(slots, dtype=np.int64) for _ in self.kinds]
         for group in self.classes:
             rows = iter(group.rows)
             left = [values[variable] for variable in group.pods]
@@ -63,12 +63,12 @@ class PlacementProgram:
                     row = next(rows)
                     for index, most in enumerate(pattern):
                         take = min(most, left[index])
-                        found[index][row] += take
+                        counts[index][row] += take
                         left[index] -= take
-        return found
+        return counts
 
     def values(self, counts: list[Ints]) -> list[int] | None:
-        """Turn pods per kind and slot into a hint, or None where a pattern is not among ours."""
+        """Turn pods per class and slot into a hint, or None if the program lacks a pattern."""
         values = [0] * len(self.linear.bounds)
         for group in self.classes:
             for row in group.rows:
@@ -95,7 +95,7 @@ class PlacementProgram:
 
 @dataclass(slots=True)
 class PlacementProblem:
-    """What is to be placed, and where it may go."""
+    """The pods to place, and the slots that they may use."""
 
     waiting: PendingGang
     cluster: Cluster
@@ -107,25 +107,25 @@ class PlacementProblem:
 
     @property
     def objectives(self) -> tuple[PlacementObjective, ...]:
-        """Return what is to be small, in order."""
+        """Return the objectives to minimise, in order."""
         return self.prices.objectives
 
-    def room(self, index: int) -> Ints:
-        """Return how many pods of a kind each slot may take, whole slices and limits counted."""
+    def capacity(self, index: int) -> Ints:
+        """Return how many pods of a class each slot may take, in whole slices and within limits."""
         kind = self.kinds[index]
         mask = self.mask & self.scope.located(len(self.mask), kind.rules)
-        room = np.minimum(self.cluster.capacity(kind.needs) * mask, self.wanted[index])
+        capacity = np.minimum(self.cluster.capacity(kind.needs) * mask, self.wanted[index])
         if kind.allowed is not None:
-            room = room * kind.allowed
+            capacity = capacity * kind.allowed
         if self.waiting.pods_per_node_max is not None:
-            room = np.minimum(room, self.waiting.pods_per_node_max)
+            capacity = np.minimum(capacity, self.waiting.pods_per_node_max)
         unit = self.host_unit(index)
-        return room // unit * unit
+        return capacity // unit * unit
 
     def host_unit(self, index: int) -> int:
-        """Return what the pods of a kind on one host must be a multiple of.
+        """Return the slice size of a class on one host: its pods there are a multiple of it.
 
-        A kind that must share one host is one slice of all its pods.
+        If all pods of a class must share one host, they are one slice.
         """
         kind = self.kinds[index]
         if kind.rules.required == self.scope.depth:
@@ -159,11 +159,11 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
     """Yield the slots of each class, its patterns, and its domains from coarse to fine."""
     cluster, scope = request.cluster, request.scope
     slots = len(request.mask)
-    rooms = [request.room(index) for index in range(len(request.kinds))]
-    usable = np.flatnonzero(np.any([room > 0 for room in rooms], axis=0))
+    capacities = [request.capacity(index) for index in range(len(request.kinds))]
+    usable = np.flatnonzero(np.any([capacity > 0 for capacity in capacities], axis=0))
     if not len(usable):
         return
-    columns: list[Ints] = [room[usable] for room in rooms]
+    columns: list[Ints] = [capacity[usable] for capacity in capacities]
     for level in range(scope.depth):
         codes = scope.codes(level, slots)[usable]
         columns.append(np.where(codes == UNKNOWN, -2 - usable, codes))
@@ -172,7 +172,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
         columns.extend(liked[usable] for liked in request.prices.preference_weights())
     if request.prices.growth is not None:
         columns.extend(growth[usable] for growth in request.prices.growth)
-    if len(request.kinds) > 1:  # kinds compete on a node: everything they ask for matters
+    if len(request.kinds) > 1:  # classes compete on a node: all requested resources matter
         asked = np.flatnonzero(sum(cluster.request_vector(kind.needs) for kind in request.kinds))
         columns.extend(cluster.free()[usable][:, asked].T)
     table = np.stack(columns, axis=1)
@@ -181,7 +181,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
     order = np.argsort(group_of, kind="stable")
     cuts = np.flatnonzero(np.diff(group_of[order])) + 1
     depth = len(request.kinds)
-    if len(keys) * (depth + 1) > VARIABLES_MAX:  # before their patterns are looked for
+    if len(keys) * (depth + 1) > VARIABLES_MAX:  # before their patterns are computed
         raise ProgramTooLargeError(f"more than {VARIABLES_MAX} integers")
     for key, members in zip(keys, np.split(usable[order], cuts), strict=True):
         path = tuple(int(code) for code in key[depth : depth + scope.depth])
@@ -189,7 +189,7 @@ def _classes(request: PlacementProblem) -> Iterator[tuple[Ints, list[Pattern], t
 
 
 def _patterns(request: PlacementProblem, row: int, most: Ints) -> list[Pattern]:
-    """Return the maximal numbers of pods of each kind that one node takes together."""
+    """Return the maximal combinations of pods of each class that one node takes."""
     limit = request.waiting.pods_per_node_max
     if request.scope.depth in request.scope.spread:
         spread = request.scope.spread[request.scope.depth]
@@ -221,22 +221,22 @@ def _add_class(
     if len(hosts) > 1:
         linear.add([(variable, 1) for variable in hosts], None, count)
     row, prices = int(rows[0]), request.prices
-    growth = [int(one[row]) for one in prices.growth] if prices.growth is not None else []
-    liked = tuple(int(one[row]) for one in prices.preference_weights())
+    growth = [int(per_row[row]) for per_row in prices.growth] if prices.growth is not None else []
+    liked = tuple(int(per_row[row]) for per_row in prices.preference_weights())
     free = int(prices.free[row])
     program.classes.append(NodeClass(rows, patterns, path, hosts, pods, liked, free, growth))
 
 
 def _members(program: PlacementProgram) -> dict[Domain, list[NodeClass]]:
-    found: dict[Domain, list[NodeClass]] = {}
+    members: dict[Domain, list[NodeClass]] = {}
     for group in program.classes:
         for level, code in enumerate(group.path):
-            found.setdefault((level, code), []).append(group)
-    return found
+            members.setdefault((level, code), []).append(group)
+    return members
 
 
 def _add_domains(program: PlacementProgram, request: PlacementProblem) -> None:
-    """Say when a domain counts as used: tight bounds keep the relaxation strong."""
+    """Add when a domain counts as used; tight bounds keep the linear relaxation strong."""
     linear = program.linear
     total = sum(request.wanted)
     for domain, groups in _members(program).items():
@@ -247,8 +247,8 @@ def _add_domains(program: PlacementProgram, request: PlacementProblem) -> None:
         linear.add([*hosts, (used, -1)], 0, None)
         for index, wanted in enumerate(request.wanted):
             pods: Terms = [(group.pods[index], 1) for group in groups]
-            room = sum(linear.bounds[group.pods[index]][1] for group in groups)
-            linear.add([*pods, (used, -min(room, wanted))], None, 0)
+            pods_max = sum(linear.bounds[group.pods[index]][1] for group in groups)
+            linear.add([*pods, (used, -min(pods_max, wanted))], None, 0)
     for group in program.classes:
         for level in range(1, len(group.path)):
             child, parent = (
@@ -286,7 +286,7 @@ def _add_rules(program: PlacementProgram, request: PlacementProblem) -> None:
 def _one_domain(
     program: PlacementProgram, request: PlacementProblem, index: int, level: int
 ) -> None:
-    """Demand that all pods of one kind share one domain of a level."""
+    """Require that all pods of one class share one domain of a level."""
     linear, wanted = program.linear, request.wanted[index]
     choices: Terms = []
     for (at, _), groups in _members(program).items():
@@ -299,14 +299,14 @@ def _one_domain(
 
 
 def _units(program: PlacementProgram, request: PlacementProblem, index: int, unit: int) -> None:
-    """Demand whole slices on every host: patterns are whole already, so are the pods on them."""
+    """Require whole slices on every host; patterns are multiples of the slice size already."""
     for group in program.classes:
         whole = program.linear.variable(0, request.wanted[index] // unit)
         program.linear.add([(group.pods[index], 1), (whole, -unit)], 0, 0)
 
 
 def _break_symmetry(program: PlacementProgram, request: PlacementProblem) -> None:
-    """Order equal finest domains of one parent by how many pods they get."""
+    """Order equal finest domains of one parent by their number of pods."""
     finest = request.scope.depth - 1
     if finest < 0:
         return
@@ -320,9 +320,9 @@ def _break_symmetry(program: PlacementProgram, request: PlacementProblem) -> Non
             )
             equal.setdefault((groups[0].path[:-1], free[level, code], look), []).append(groups)
     for equals in equal.values():
-        for one, other in pairwise(equals):
-            terms: Terms = [(v, 1) for group in one for v in group.pods]
-            terms += [(v, -1) for group in other for v in group.pods]
+        for first, second in pairwise(equals):
+            terms: Terms = [(v, 1) for group in first for v in group.pods]
+            terms += [(v, -1) for group in second for v in group.pods]
             program.linear.add(terms, 0, None)
 
 
@@ -366,7 +366,7 @@ def _add_objectives(program: PlacementProgram, request: PlacementProblem) -> Non
 
 
 def _free(program: PlacementProgram, request: PlacementProblem) -> dict[Domain, int]:
-    """Return how much of the main resource is free in each domain, full nodes included."""
+    """Return the free amount of the main resource in each domain, full nodes included."""
     return {
         (level, group.path[level]): int(request.prices.around(level)[group.rows[0]])
         for group in program.classes

@@ -1,10 +1,10 @@
 """The cluster now and at the start of each backfill reservation.
 
-Between these moments capacity only comes free, so a gang that fits now and at each of them fits
-all the time. A view shows, node by node, the most that is used now and at any
-reservation a gang would outlive: placed on it, the gang delays none of them, whatever their
-topology. (EASY: Lifka, JSSPP'95, one reservation; conservative backfill: Mu'alem and Feitelson,
-TPDS 2001, one for every gang.)
+Between these moments capacity only comes free, so that a gang that fits now and at each of them
+fits all the time. A view has, for each node, the most that is used now and at the start of any
+reservation that a gang would outlive. A gang placed on that view delays none of them, whatever
+their topology. (EASY: Lifka, JSSPP'95, one reservation; conservative backfill: Mu'alem and
+Feitelson, TPDS 2001, one for every gang.)
 """
 
 from bisect import bisect_right
@@ -28,7 +28,7 @@ PodSlots = tuple[tuple[NodeName, PodRequirements], ...]
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What is used from one moment until another."""
+    """The pod slots that are used from one moment until another."""
 
     start_s: float
     end_s: float
@@ -36,7 +36,7 @@ class Occupancy:
 
 
 def slots_of(running: RunningGang) -> PodSlots:
-    """Return what a running gang uses on which nodes."""
+    """Return the nodes of a running gang's pods, and what each pod requests there."""
     return tuple((place.node, place.needs) for place in running.places)
 
 
@@ -52,7 +52,7 @@ class ReservedWindow:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """What is used at the start of a reservation."""
+    """The usage of all nodes at the start of a backfill reservation."""
 
     at_s: float
     used: Ints
@@ -60,7 +60,7 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The cluster with the first `count` moments and some bookings on top of it."""
+    """The cluster with the usage of the first `count` moments and of some advance reservations."""
 
     count: int
     windows: tuple[ReservedWindow, ...]
@@ -72,7 +72,7 @@ class ReleaseSchedule:
 
     def __init__(self, find: Callable[[], Iterable[tuple[float, RunningGang]]]) -> None:
         self._find = find
-        # PodSlots of the first to end, as many as were asked for; `counts` after each gang.
+        # Pod slots of the first gangs to end, as far as needed; `_counts`: slots up to each gang.
         self._rows: list[int] = []
         self._classes: list[int] = []
         self._counts = [0]
@@ -85,22 +85,22 @@ class ReleaseSchedule:
 
     @cached_property
     def ends_s(self) -> list[float]:
-        """Return the moments, the first to end first."""
+        """Return the expected ends in time order."""
         return [end_s for end_s, _ in self._ranked]
 
     def released_by(self, at_s: float, cluster: Cluster) -> tuple[Ints, Ints]:
         """Return rows, and what has come free there, shapes (n,) and (n, resources)."""
         ended = bisect_right(self.ends_s, at_s)
-        for _, one in self._ranked[len(self._counts) - 1 : ended]:
-            self._list_slots(one, cluster)
+        for _, running in self._ranked[len(self._counts) - 1 : ended]:
+            self._list_slots(running, cluster)
         count = self._counts[ended]
         width = len(cluster.resources)
         amounts = np.array(self._vectors, dtype=np.int64).reshape(len(self._vectors), width)
         rows = np.array(self._rows[:count], dtype=np.int64)
         return rows, amounts[np.array(self._classes[:count], dtype=np.int64)]
 
-    def _list_slots(self, one: RunningGang, cluster: Cluster) -> None:
-        for place in one.places:
+    def _list_slots(self, running: RunningGang, cluster: Cluster) -> None:
+        for place in running.places:
             row = cluster.rows.get(place.node)
             if row is None:
                 continue
@@ -117,7 +117,7 @@ class ReleaseSchedule:
 
 
 class AvailabilityProfile:
-    """The moments in time order, and the views they make."""
+    """The usage at the start of each reservation, and the views for gangs that start now."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class AvailabilityProfile:
         self._views: dict[tuple[int, tuple[str, ...]], _View] = {}
         self.windows = tuple(_open_windows(cluster, bookings, now_s))
 
-    # -- what changes it ----------------------------------------------------------------------
+    # -- changes ----------------------------------------------------------------------
 
     def started(self, stay: Occupancy) -> None:
         """Count a gang that starts now; the present cluster was charged already."""
@@ -159,7 +159,7 @@ class AvailabilityProfile:
 
     def release(self, gang: GangId) -> None:
         """Release the reservation of a gang; another may be made for it."""
-        self.reservations = [one for one in self.reservations if one.gang != gang]
+        self.reservations = [kept for kept in self.reservations if kept.gang != gang]
         stay = self._reserved.pop(gang, None)
         if stay is None:
             return
@@ -207,12 +207,12 @@ class AvailabilityProfile:
     # -- questions ----------------------------------------------------------------------------
 
     def view(self, namespace: str, queue: str, end_s: float) -> Cluster:
-        """Return the cluster for a gang that starts now and ends then."""
+        """Return the view for a gang that starts now and ends at `end_s`."""
         count = sum(1 for moment in self._moments if moment.at_s < end_s)
         closed = self._windows_of_others(namespace, queue, self.now_s, end_s)
         if not count and not closed:
             return self._cluster
-        key = count, tuple(one.reservation.name for one in closed)
+        key = count, tuple(window.reservation.name for window in closed)
         if key not in self._views:
             view = _View(count, closed, self._cluster.with_used(self._cluster.used))
             view.cluster.used = self._most_used(view, list(range(len(self._cluster.names))))
@@ -220,24 +220,26 @@ class AvailabilityProfile:
         return self._views[key].cluster
 
     def view_at(self, namespace: str, queue: str, start_s: float, end_s: float) -> Cluster:
-        """Return the cluster for a gang that would start at a moment and end at another."""
+        """Return the view for a gang that starts at `start_s` and ends at `end_s`."""
         used = self._used_at(start_s)
         for moment in self._moments:
             if start_s < moment.at_s < end_s:
                 np.maximum(used, moment.used, out=used)
-        for one in self._windows_of_others(namespace, queue, start_s, end_s):
-            used[one.rows] = np.maximum(used[one.rows], self._cluster.allocatable[one.rows])
+        for window in self._windows_of_others(namespace, queue, start_s, end_s):
+            used[window.rows] = np.maximum(
+                used[window.rows], self._cluster.allocatable[window.rows]
+            )
         return self._cluster.with_used(used)
 
     def release_times_s(self) -> list[float]:
         """Return the moments at which capacity comes free."""
         stays = [*self._started, *self._reserved.values()]
-        ends = {stay.end_s for stay in stays} | {one.end_s for one in self.windows}
+        ends = {stay.end_s for stay in stays} | {window.end_s for window in self.windows}
         ends.update(self._running.ends_s)
         return sorted(end_s for end_s in ends if self.now_s < end_s < float("inf"))
 
     def would_delay(self, stay: Occupancy, gone: Iterable[Occupancy]) -> bool:
-        """Return whether a gang that starts now delays a reservation once others have ended."""
+        """Return whether a gang that starts now delays a reservation, once `gone` has ended."""
         gone = tuple(gone)
         for moment in self._moments:
             if moment.at_s >= stay.end_s:
@@ -255,20 +257,21 @@ class AvailabilityProfile:
     def advance_reservations_until(
         self, namespace: str, queue: str, end_s: float
     ) -> tuple[AdvanceReservation, ...]:
-        """Return the advance reservations whose nodes a gang may not use if it runs until then."""
+        """Return the advance reservations with nodes that a gang may not use until `end_s`."""
         return tuple(
-            one.reservation for one in self._windows_of_others(namespace, queue, self.now_s, end_s)
+            window.reservation
+            for window in self._windows_of_others(namespace, queue, self.now_s, end_s)
         )
 
     def _windows_of_others(
         self, namespace: str, queue: str, start_s: float, end_s: float
     ) -> tuple[ReservedWindow, ...]:
         return tuple(
-            one
-            for one in self.windows
-            if one.start_s < end_s
-            and start_s < one.end_s
-            and not one.reservation.admits(namespace, queue)
+            window
+            for window in self.windows
+            if window.start_s < end_s
+            and start_s < window.end_s
+            and not window.reservation.admits(namespace, queue)
         )
 
     def _used_at(self, at_s: float) -> Ints:
@@ -284,12 +287,12 @@ class AvailabilityProfile:
         return used
 
     def _most_used(self, view: _View, rows: list[int]) -> Ints:
-        """Return the most that is used on rows now and at the moments of a view."""
+        """Return the maximal usage of rows now and at the moments of a view."""
         most = self._cluster.used[rows]
         for moment in self._moments[: view.count]:
             most = np.maximum(most, moment.used[rows])
-        for one in view.windows:
-            inside = np.isin(rows, one.rows)
+        for window in view.windows:
+            inside = np.isin(rows, window.rows)
             most = np.where(
                 inside[:, None], np.maximum(most, self._cluster.allocatable[rows]), most
             )
@@ -297,7 +300,7 @@ class AvailabilityProfile:
 
 
 def reserved_rows(cluster: Cluster, booking: AdvanceReservation) -> list[int]:
-    """Return the rows of an advance reservation's nodes: those named, or the first by name."""
+    """Return the rows of an advance reservation: its named nodes, or the first by name."""
     if booking.nodes:
         return [cluster.rows[name] for name in booking.nodes if name in cluster.rows]
     wanted = dict(booking.selector)

@@ -1,7 +1,7 @@
 """Quota at the start of each backfill reservation: what `node_profile` is for nodes.
 
-Each reservation knows what its tree will use when it begins: without the gangs that end before,
-with those of other reservations. A gang that would still run then must leave enough for all.
+Each reservation has the usage of its tree at its start: without the gangs that end before, and
+with those of other reservations. A gang that would still run then must leave enough quota for all.
 """
 
 from collections.abc import Container, Iterator, Sequence
@@ -15,7 +15,7 @@ from gangsched.core.snapshot import RunningGang
 
 @dataclass(frozen=True, slots=True)
 class QuotaClaim:
-    """What a gang would take of its queue's quota, and for how long."""
+    """The quota that a gang would use of its queue, and for how long."""
 
     gang: GangId
     queue: str
@@ -25,7 +25,7 @@ class QuotaClaim:
 
 @dataclass(frozen=True, slots=True)
 class QuotaReservation:
-    """Quota reserved from a moment on; `usage` is the usage then, its own charge included."""
+    """Quota that is reserved from `at_s` on; `usage` is the usage then, its own charge included."""
 
     claim: QuotaClaim
     at_s: float
@@ -33,11 +33,11 @@ class QuotaReservation:
 
     @property
     def gang(self) -> GangId:
-        """Return the gang that it is for."""
+        """Return the gang of the reservation."""
         return self.claim.gang
 
     def overlaps(self, at_s: float) -> bool:
-        """Return whether its gang would run at a moment."""
+        """Return whether its gang would run at that moment."""
         return self.at_s <= at_s < self.at_s + self.claim.runtime_s
 
     def fits_beside(self, queue: str, charge: Amounts) -> bool:
@@ -46,9 +46,9 @@ class QuotaReservation:
 
 
 class QuotaProjection:
-    """The usage of one tree as time passes: `ending` are its gangs, the first to end first.
+    """The usage of one tree as time passes; `ending` are its gangs in the order of their ends.
 
-    Gangs in `gone` are preempted already and not counted.
+    Gangs in `gone` are preempted already, so that their ends do not count.
     """
 
     def __init__(
@@ -68,10 +68,10 @@ class QuotaProjection:
         """Advance to the end of the next gang; return whether there was one."""
         if self._next == len(self._ending):
             return False
-        end_s, one = self._ending[self._next]
+        end_s, gang = self._ending[self._next]
         self._next += 1
-        if one.gang.id not in self._ended:
-            self.usage.charge(one.gang.queue, one.charge, -1)
+        if gang.gang.id not in self._ended:
+            self.usage.charge(gang.gang.queue, gang.charge, -1)
             self.at_s = max(self.at_s, end_s)
         return True
 
@@ -95,45 +95,52 @@ class QuotaProfile:
 
     def is_available(self, claim: QuotaClaim, ahead: QuotaProjection) -> bool:
         """Return whether a claim from a moment on fits beside all other reservations."""
-        then = [one.claim for one in self if one.overlaps(ahead.at_s)]
-        for one in then:
-            ahead.usage.charge(one.queue, one.charge)
+        then = [reservation.claim for reservation in self if reservation.overlaps(ahead.at_s)]
+        for reservation in then:
+            ahead.usage.charge(reservation.queue, reservation.charge)
         enough = ahead.usage.fits(claim.queue, claim.charge)
-        for one in then:
-            ahead.usage.charge(one.queue, one.charge, -1)
+        for reservation in then:
+            ahead.usage.charge(reservation.queue, reservation.charge, -1)
         end_s = ahead.at_s + claim.runtime_s
-        later = (one for one in self if ahead.at_s < one.at_s < end_s)
-        return enough and all(one.fits_beside(claim.queue, claim.charge) for one in later)
+        later = (reservation for reservation in self if ahead.at_s < reservation.at_s < end_s)
+        return enough and all(
+            reservation.fits_beside(claim.queue, claim.charge) for reservation in later
+        )
 
     def reserve(self, claim: QuotaClaim, ahead: QuotaProjection) -> None:
         """Reserve quota from a moment on; the reservation owns the projected usage afterwards."""
-        for one in self:
-            if one.overlaps(ahead.at_s):
-                ahead.usage.charge(one.claim.queue, one.claim.charge)
+        for reservation in self:
+            if reservation.overlaps(ahead.at_s):
+                ahead.usage.charge(reservation.claim.queue, reservation.claim.charge)
         ahead.usage.charge(claim.queue, claim.charge)
-        made = QuotaReservation(claim, ahead.at_s, ahead.usage)
-        for one in self:
-            if made.overlaps(one.at_s):
-                one.usage.charge(claim.queue, claim.charge)
-        self._reservations[claim.gang] = made
+        reserved = QuotaReservation(claim, ahead.at_s, ahead.usage)
+        for reservation in self:
+            if reserved.overlaps(reservation.at_s):
+                reservation.usage.charge(claim.queue, claim.charge)
+        self._reservations[claim.gang] = reserved
 
     def release(self, gang: GangId) -> None:
         """Release the quota reservation of a gang, if it has one."""
-        gone = self._reservations.pop(gang, None)
-        if gone is None:
+        released = self._reservations.pop(gang, None)
+        if released is None:
             return
-        for one in self:
-            if gone.overlaps(one.at_s):
-                one.usage.charge(gone.claim.queue, gone.claim.charge, -1)
+        for reservation in self:
+            if released.overlaps(reservation.at_s):
+                reservation.usage.charge(released.claim.queue, released.claim.charge, -1)
 
     def started(self, queue: str, charge: Amounts, end_s: float, sign: int = 1) -> None:
         """Count a gang that starts now; with sign -1, undo that."""
-        for one in self:
-            if one.at_s < end_s:
-                one.usage.charge(queue, charge, sign)
+        for reservation in self:
+            if reservation.at_s < end_s:
+                reservation.usage.charge(queue, charge, sign)
 
     def blocking(self, queue: str, charge: Amounts, end_s: float) -> QuotaReservation | None:
-        """Return a reservation that would lack quota if a gang started now and ended then."""
+        """Return a reservation that would lack quota if a gang ran from now until `end_s`."""
         return next(
-            (one for one in self if one.at_s < end_s and not one.fits_beside(queue, charge)), None
+            (
+                reservation
+                for reservation in self
+                if reservation.at_s < end_s and not reservation.fits_beside(queue, charge)
+            ),
+            None,
         )

@@ -73,7 +73,7 @@ def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces
         min_runtime_s=spec.minRuntimeSeconds,
         stop=Stop(spec.stop),
         exclusive=spec.exclusive,
-        firm_loans=spec.nonPreemptibleMayBorrow,
+        non_preemptible_may_borrow=spec.nonPreemptibleMayBorrow,
     )
 
 
