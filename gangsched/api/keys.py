@@ -45,7 +45,7 @@ def ours(keys: Mapping[str, str]) -> dict[str, str]:
 
 def unknown(*keys: Mapping[str, str] | None) -> str:
     """Return a sentence about the labels and annotations that nobody reads; "" for none."""
-    found = sorted(
+    unknown_keys = sorted(
         {
             key
             for some in keys
@@ -53,12 +53,12 @@ def unknown(*keys: Mapping[str, str] | None) -> str:
             if key.startswith(dialects.OURS) and key not in KNOWN
         }
     )
-    if not found:
+    if not unknown_keys:
         return ""
-    said = []
-    for key in found[:_NAMED]:
+    hints = []
+    for key in unknown_keys[:_NAMED]:
         near = get_close_matches(key, sorted(KNOWN), 1, 0.8)
-        said.append(shown(key) + (f" (did you mean {near[0]}?)" if near else ""))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    verb = "is" if len(found) == 1 else "are"
-    return f"{', '.join(said)}{more} {verb} not known: no label or annotation is called so."
+        hints.append(shown(key) + (f" (did you mean {near[0]}?)" if near else ""))
+    more = f" and {len(unknown_keys) - _NAMED} more" if len(unknown_keys) > _NAMED else ""
+    verb = "is" if len(unknown_keys) == 1 else "are"
+    return f"{', '.join(hints)}{more} {verb} not known: no label or annotation is called so."

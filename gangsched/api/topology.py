@@ -62,8 +62,8 @@ class TopologySpec(ApiModel):
     def topology(self, name: str) -> Topology:
         """Return it as the core knows it."""
         levels = tuple(
-            Level(one.nodeLabel, one.short(), Fabric(one.fabric) if one.fabric else None)
-            for one in self.levels
+            Level(level.nodeLabel, level.short(), Fabric(level.fabric) if level.fabric else None)
+            for level in self.levels
         )
         return Topology(name, levels)
 

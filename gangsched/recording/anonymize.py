@@ -10,7 +10,12 @@ from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId
 from gangsched.core.quota.runtime_history import job_name_prefix
 
-_TELLING = ("nvidia.com/", "kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance")
+_PRODUCT_LABELS = (
+    "nvidia.com/",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "node.kubernetes.io/instance",
+)
 """Labels whose values name a product, not a place."""
 
 
@@ -36,7 +41,9 @@ class Pseudonyms:
             match fact:
                 case f.NodeSeen(node):
                     self._learn(node.name)
-                    places = {k: v for k, v in node.labels.items() if not k.startswith(_TELLING)}
+                    places = {
+                        k: v for k, v in node.labels.items() if not k.startswith(_PRODUCT_LABELS)
+                    }
                     self._learn(*places.values())
                 case f.QueueSeen(queue):
                     self._learn(queue.name, queue.parent, queue.broken, *queue.namespaces)
@@ -95,20 +102,20 @@ class Pseudonyms:
                 hidden = [self._known.get(part) for part in parts]
                 return value if None in hidden else "/".join(part or "" for part in hidden)
             case Mapping():
-                return {key: self.hide(one) for key, one in value.items()}
+                return {key: self.hide(item) for key, item in value.items()}
             case list() | tuple():
-                return [self.hide(one) for one in value]
+                return [self.hide(item) for item in value]
         return value
 
     def text(self, text: str) -> str:
         """Return free text with every known name replaced that stands as a word of its own."""
-        longest = sorted((one for one in self._known if len(one) > 1), key=len, reverse=True)
+        longest = sorted((name for name in self._known if len(name) > 1), key=len, reverse=True)
         kept = {"default"}
-        known = "|".join(re.escape(one) for one in longest if one not in kept)
+        known = "|".join(re.escape(name) for name in longest if name not in kept)
         if not known:
             return text
         return re.sub(
-            rf"(?<![\w.-])(?:{known})(?![\w-])", lambda found: self._known[found[0]], text
+            rf"(?<![\w.-])(?:{known})(?![\w-])", lambda match: self._known[match[0]], text
         )
 
     def history(self, data: Mapping[str, list[list[object]]]) -> dict[str, list[list[object]]]:

@@ -43,19 +43,19 @@ class AuditLog:
         """Take an order that is carried out: gangs that are stopped, pods that are deleted."""
         match order:
             case o.Preempt():
-                data: dict[str, Any] = _whose(view, order.gang) | {"pods": order.pods}
-                data |= {"for": _whose(view, order.by), "ground": order.reason}
+                data: dict[str, Any] = _gang_data(view, order.gang) | {"pods": order.pods}
+                data |= {"for": _gang_data(view, order.by), "ground": order.reason}
                 data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.is_mutual}
                 self._write(at_s, "Stopped", data)
             case o.Drain(gang_id, ground, of, lost_gpu_s):
                 what = "queue" if ground is o.DrainReason.QUEUE else "reservation"
-                data = _whose(view, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
+                data = _gang_data(view, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
                 data |= {"lost_gpu_s": round(lost_gpu_s, 1), "loop": False}
                 self._write(at_s, "Stopped", data)
             case o.Evict():
                 gang = view.gangs.get(order.gang)
                 member = gang.members.get(order.name) if gang is not None else None
-                data = _whose(view, order.gang) | {"pod": order.name, "uid": order.uid}
+                data = _gang_data(view, order.gang) | {"pod": order.name, "uid": order.uid}
                 data |= {
                     "node": (member.bound_node or member.assigned_node)
                     if member is not None
@@ -73,14 +73,16 @@ class AuditLog:
         now: Queue | AdvanceReservation,
     ) -> None:
         if before is None:  # new, or this process has just begun: which rules hold from now on
-            said = {
-                one.name: value
-                for one in fields(now)
-                if (value := getattr(now, one.name)) != one.default
+            settings = {
+                field.name: value
+                for field in fields(now)
+                if (value := getattr(now, field.name)) != field.default
             }
-            self._write(at_s, f"{kind}Seen", {"name": now.name, "fields": said})
+            self._write(at_s, f"{kind}Seen", {"name": now.name, "fields": settings})
         elif before != now:
-            pairs = {one.name: [getattr(x, one.name) for x in (before, now)] for one in fields(now)}
+            pairs = {
+                field.name: [getattr(x, field.name) for x in (before, now)] for field in fields(now)
+            }
             changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
             self._write(at_s, f"{kind}Changed", {"name": now.name, "fields": changed})
 
@@ -91,8 +93,8 @@ class AuditLog:
         self.file.flush()
 
 
-def _whose(view: EngineView, gang_id: GangId) -> dict[str, Any]:
+def _gang_data(view: EngineView, gang_id: GangId) -> dict[str, Any]:
     gang = view.gangs.get(gang_id)
     spec = gang.spec if gang is not None else None
-    said = {"gang": str(gang_id)}
-    return said | ({"queue": spec.queue, "user": spec.user} if spec is not None else {})
+    data = {"gang": str(gang_id)}
+    return data | ({"queue": spec.queue, "user": spec.user} if spec is not None else {})

@@ -231,10 +231,10 @@ def fact_of(entry: JournalEntry) -> f.Fact:
     if kind is None:
         raise ConfigError(f"a journal has no fact {entry.what!r}; there are: {', '.join(_FACTS)}")
     try:
-        found: f.Fact = from_wire(entry.data, kind)
+        fact: f.Fact = from_wire(entry.data, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{entry.what}: {error}") from error
-    return found
+    return fact
 
 
 def placements_of(entry: JournalEntry) -> dict[GangId, Placement]:
@@ -268,19 +268,19 @@ def restore(path: Path) -> RestoredEngine:
         ConfigError: the journal cannot be read.
 
     """
-    found: RestoredEngine | None = None
+    restored: RestoredEngine | None = None
     for entry in entries(path):
         if entry.word == "start":
-            found = RestoredEngine(engine_of(entry), entry.at_s)
-        assert found is not None, "a journal begins with a start"  # noqa: S101
-        found.now_s = entry.at_s
+            restored = RestoredEngine(engine_of(entry), entry.at_s)
+        assert restored is not None, "a journal begins with a start"  # noqa: S101
+        restored.now_s = entry.at_s
         if entry.word == "fact":
             fact = fact_of(entry)
-            found.engine.observe(fact, entry.at_s)
-            found.facts.append(fact)
-    assert found is not None, "a journal is not empty"  # noqa: S101
-    found.engine.tick(found.now_s)
-    return found
+            restored.engine.observe(fact, entry.at_s)
+            restored.facts.append(fact)
+    assert restored is not None, "a journal is not empty"  # noqa: S101
+    restored.engine.tick(restored.now_s)
+    return restored
 
 
 def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None = None) -> None:

@@ -30,8 +30,8 @@ class Difference:
         return {
             "at": rfc3339(self.at_s),
             "gang": self.gang,
-            "then": _said(self.then),
-            "now": _said(self.now) or self.why,
+            "then": _described(self.then),
+            "now": _described(self.now) or self.why,
         }
 
 
@@ -80,9 +80,9 @@ def replay(
                 done.plans += 1
                 then = placements_of(entry)
                 done.placed += len(then)
-                found = list(_compare(entry.at_s, then, plan))
-                yield from found
-                engine.accept(_as_then(plan, then, engine) if found else plan, entry.at_s)
+                differences = list(_compare(entry.at_s, then, plan))
+                yield from differences
+                engine.accept(_as_then(plan, then, engine) if differences else plan, entry.at_s)
 
 
 def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
@@ -94,8 +94,10 @@ def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
 
 
 def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator[Difference]:
-    now = {one.gang: one.placement for one in plan.placements}
-    refused = {one.waiting.gang.id: one.refusal.message for one in plan.refusals}
+    now = {planned.gang: planned.placement for planned in plan.placements}
+    refused = {
+        refused_gang.waiting.gang.id: refused_gang.refusal.message for refused_gang in plan.refusals
+    }
     for gang in sorted({*then, *now}):
         before, after = then.get(gang), now.get(gang)
         if before is None or after is None or _gist(before) != _gist(after):
@@ -104,7 +106,7 @@ def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator
 
 def _gist(placement: Placement) -> tuple[object, ...]:
     """Return what makes a difference: nodes, whom it stops, which GPUs are cut."""
-    stops = sorted((one.gang, one.pods) for one in placement.evicts)
+    stops = sorted((eviction.gang, eviction.pods) for eviction in placement.evicts)
     cuts = sorted(cut.node for cut in placement.repartitions)
     return sorted(placement.nodes), stops, cuts, sorted(placement.devices)
 
@@ -116,11 +118,13 @@ def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
         for gang, placement in then.items()
         if (state := engine.view.gangs.get(gang)) is not None
     )
-    refusals = tuple(one for one in plan.refusals if one.waiting.gang.id not in then)
+    refusals = tuple(
+        refused_gang for refused_gang in plan.refusals if refused_gang.waiting.gang.id not in then
+    )
     return Plan(planned, refusals, plan.lines, reserved=plan.reserved, number=plan.number)
 
 
-def _said(placement: Placement | None) -> str:
+def _described(placement: Placement | None) -> str:
     """Say where a placement puts a gang: nodes with their pods, and whom it stops."""
     if placement is None:
         return ""
@@ -128,5 +132,5 @@ def _said(placement: Placement | None) -> str:
     for _, node in sorted(placement.nodes):
         counts[node] = counts.get(node, 0) + 1
     places = ", ".join(f"{node} x{n}" if n > 1 else node for node, n in counts.items())
-    stops = ", ".join(one.gang for one in placement.evicts)
+    stops = ", ".join(eviction.gang for eviction in placement.evicts)
     return f"{places}, stopping {stops}" if stops else places

@@ -77,7 +77,7 @@ class Dispatcher:
         queue = gang.account[0]
         self.metrics.gang_wait_seconds.observe(wait_s)
         self.metrics.queue_wait.labels(queue).observe(wait_s)
-        if any(one != gang.id for one in self.engine.view.backfill_reservations):
+        if any(reserved != gang.id for reserved in self.engine.view.backfill_reservations):
             self.metrics.backfilled.labels(queue).inc()
         first = self.expected.take(gang.id)
         if first is not None:

@@ -94,7 +94,7 @@ def _with(known: dict[str, Any], entry: str, wanted: Layouts) -> str:
     """Return mig-parted's YAML with one entry more."""
     devices = []
     for layout in dict.fromkeys(wanted):
-        indices = [index for index, one in enumerate(wanted) if one == layout]
+        indices = [index for index, gpu_layout in enumerate(wanted) if gpu_layout == layout]
         part: dict[str, Any] = {"devices": indices, "mig-enabled": bool(layout)}
         if layout:
             part["mig-devices"] = dict(layout)

@@ -31,7 +31,7 @@ _SLOW_LOOKS = 2
 Slow = Callable[[GangId | None], None]
 
 
-def _nobody_cares(_: GangId | None) -> None:
+def _ignore_slow(_: GangId | None) -> None:
     """Do nothing about what is slow."""
 
 
@@ -61,7 +61,7 @@ class Deadline:
     each_gang: bool = False
 
     async def run(
-        self, work: Callable[[], Found], progress: Progress, slow: Slow = _nobody_cares
+        self, work: Callable[[], Found], progress: Progress, slow: Slow = _ignore_slow
     ) -> Found:
         """Do work that reports its progress, and return its result.
 
@@ -93,7 +93,7 @@ async def _ends(
     done: "asyncio.Future[Found]",
     progress: Progress,
     limit_s: float,
-    slow: Slow = _nobody_cares,
+    slow: Slow = _ignore_slow,
     *,
     each_gang: bool = False,
 ) -> bool:
@@ -122,11 +122,11 @@ def _in_thread(work: Callable[[], Found], name: str) -> "asyncio.Future[Found]":
 
     def begin() -> None:
         try:
-            found = work()
+            result = work()
         except BaseException as error:  # noqa: BLE001 -- the waiting caller gets it
             answer: tuple[Callable[..., None], object] = done.set_exception, error
         else:
-            answer = done.set_result, found
+            answer = done.set_result, result
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, *answer)
 

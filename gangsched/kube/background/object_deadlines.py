@@ -61,7 +61,7 @@ class ObjectDeadlines:
         suspects: list[str] = []
 
         def slow(gang_id: GangId | None) -> None:
-            waiting = _asked(gang_id, snapshot)
+            waiting = _pending(gang_id, snapshot)
             if waiting is not None:
                 suspects.append(self._quarantine.suspect(waiting))
                 self._save()
@@ -95,12 +95,13 @@ class ObjectDeadlines:
         self, gang_id: GangId | None, snapshot: Snapshot, problem: str, for_s: float
     ) -> None:
         """Quarantine the request of a gang, as a snapshot shows it."""
-        waiting = _asked(gang_id, snapshot)
+        waiting = _pending(gang_id, snapshot)
         if waiting is not None:
             self._quarantine.add_gang(waiting, problem, for_s, self._now_s())
 
 
-def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
+def _pending(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
     """Return a gang as a snapshot shows it, or None if it is not pending there."""
-    alike = (one for line in snapshot.equivalence_classes for one in line.gangs)
-    return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)
+    in_classes = (pending for similar in snapshot.equivalence_classes for pending in similar.gangs)
+    pending_gangs = (*snapshot.waiting, *in_classes)
+    return next((pending for pending in pending_gangs if pending.gang.id == gang_id), None)

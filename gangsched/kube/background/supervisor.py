@@ -148,18 +148,18 @@ class BackgroundTasks:
         while True:
             snapshot = self._thinking.snapshot_all()
             took_s = 0.0
-            found: dict[GangId, Prediction] = {}
+            predictions: dict[GangId, Prediction] = {}
             if snapshot.waiting:
                 started_s = time.monotonic()
                 now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)
                 with suppress(LateError):  # then there is no prediction
                     drawn = await self._thinking.run_in_time(self._predicting, work, snapshot)
-                    found = self._stretched(drawn, now_s)
+                    predictions = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
                 self._metrics.forecast_seconds.observe(took_s)
-                self._statuses.gangs.predict(found, self._engine.view.backfill_reservations)
-            self._keep_predictions(found)
+                self._statuses.gangs.predict(predictions, self._engine.view.backfill_reservations)
+            self._keep_predictions(predictions)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
 
     def _stretched(
@@ -171,19 +171,19 @@ class BackgroundTasks:
         """
         engine = self._engine
         drawn = {
-            gang: one
-            for gang, one in drawn.items()
+            gang: prediction
+            for gang, prediction in drawn.items()
             if (now := engine.view.gangs.get(gang)) is not None and now.is_plannable()
         }
         starts = engine.history.starts
-        told = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)
+        reported = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)
         starts.record_predictions(ranges(drawn), now_s, engine.view.gangs)
-        return told
+        return reported
 
-    def _keep_predictions(self, found: dict[GangId, Prediction]) -> None:
-        self.predictions = found
+    def _keep_predictions(self, predictions: dict[GangId, Prediction]) -> None:
+        self.predictions = predictions
         self._predicted.set()
-        self._expected.learn(found, self._engine.view.gangs)
+        self._expected.learn(predictions, self._engine.view.gangs)
 
     async def _advice_loop(self) -> None:
         """Search remedies for refused gangs, apart from planning."""
@@ -193,7 +193,11 @@ class BackgroundTasks:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
             took_s, begun_s = 0.0, time.monotonic()
             due = self._engine.take_advice_requests(_ADVISED_AT_ONCE, self._now_s())
-            due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
+            due = tuple(
+                request
+                for request in due
+                if self._too_hard.get(request[0].gang.id) != request[0].version
+            )
             if not due:
                 continue
             await advisor.refresh(self._engine, self._now_s())
@@ -223,11 +227,11 @@ class BackgroundTasks:
         turn = 0
         while True:
             begun_s = time.monotonic()
-            found = await stoppable_protected(self._client, self._engine.view, turn)
-            if found != self._engine.view.protected:
-                self._sink.observe(f.BudgetsSeen(tuple(sorted(found))))
-                some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "no gang"
-                log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)
+            protected = await stoppable_protected(self._client, self._engine.view, turn)
+            if protected != self._engine.view.protected:
+                self._sink.observe(f.BudgetsSeen(tuple(sorted(protected))))
+                some = ", ".join(sorted(protected)[:_BUDGETS_NAMED]) or "no gang"
+                log.info("disruption budgets protect %s: %s", plural(len(protected), "gang"), some)
             turn += 1
             await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
 

@@ -62,14 +62,16 @@ class Access:
         with _understood(file):
             self._check_context(file)
             contexts, current = kubernetes_config.list_kube_config_contexts(file)
-            chosen = next((one for one in contexts if one["name"] == self.context), current)
+            chosen = next(
+                (context for context in contexts if context["name"] == self.context), current
+            )
             return str(chosen["context"].get("namespace") or "default")
 
     def _check_context(self, file: str) -> None:
         if self.context is None:
             return
         contexts, _ = kubernetes_config.list_kube_config_contexts(file)
-        names = [str(one["name"]) for one in contexts]
+        names = [str(context["name"]) for context in contexts]
         if self.context not in names:
             listed = ", ".join(names[:_CONTEXTS_SHOWN])
             more = f" and {len(names) - _CONTEXTS_SHOWN} more" * (len(names) > _CONTEXTS_SHOWN)
@@ -116,7 +118,7 @@ def _understood(subject: str) -> Iterator[None]:
         OSError,
         UnicodeDecodeError,
     ) as error:
-        said = " ".join(str(error).split())
-        raise KubeError(0, f"no usable kubeconfig: {subject}: {said}") from error
+        problem = " ".join(str(error).split())
+        raise KubeError(0, f"no usable kubeconfig: {subject}: {problem}") from error
     except _SHAPELESS as error:
         raise KubeError(0, f"no usable kubeconfig: {subject} is none") from error

@@ -200,16 +200,16 @@ class KubeClient:
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     """Return a socket that probes now and then whether its other end is there."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    probed = socket.socket(family, kind, protocol)
+    probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _PROBED_AFTER_S),
         ("TCP_KEEPINTVL", _PROBED_EVERY_S),
         ("TCP_KEEPCNT", _PROBES),
     ):
         if hasattr(socket, name):  # these three are Linux's
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            probed.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return probed
 
 
 def credentials(access: Access | Path | None) -> kubernetes_client.Configuration:

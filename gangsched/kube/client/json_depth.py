@@ -63,8 +63,8 @@ def too_deep(value: dict[str, Any] | list[Any]) -> bool:
     for _ in range(DEPTH_MAX):
         level = [
             inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for container in level
+            for inner in (container.values() if isinstance(container, dict) else container)
             if isinstance(inner, dict | list)
         ]
         if not level:

@@ -24,4 +24,4 @@ def is_dns_name(name: str) -> bool:
 def strays(path: str) -> bool:
     """Return whether a path has segments that lead out of it, or are empty."""
     segments = path.partition("?")[0].split("/")[1:]
-    return any(one in ("", ".", "..") for one in segments)
+    return any(segment in ("", ".", "..") for segment in segments)

@@ -147,8 +147,8 @@ class Queues(ConfigInformer):
         name = ApiObject(raw).metadata.name
         known = self._engine.queues.get(name)
         if known is None or known.broken:
-            said = message.removeprefix(f"Queue {name}: ")
-            self._facts.observe(f.QueueSeen(Queue(name, broken=said)))
+            problem = message.removeprefix(f"Queue {name}: ")
+            self._facts.observe(f.QueueSeen(Queue(name, broken=problem)))
 
     def namespaces_changed(self) -> None:
         """Read all valid declarations again: other namespaces may use the queues now."""

@@ -137,8 +137,8 @@ class ExternalPodGroups(ExternalGroups):
 
     def _declare(self, obj: ApiObject, written: Gang) -> None:
         made_for = self._made_for.get(written.id)
-        said = self._makers.declaration(made_for.gang) if made_for is not None else None
-        gang = _merged(written, said)
+        declaration = self._makers.declaration(made_for.gang) if made_for is not None else None
+        gang = _merged(written, declaration)
         try:
             self.admit(gang, partial(self._declare_again, obj.raw, written))
         except DecodeError as error:
@@ -173,22 +173,26 @@ def _made_for(group: GroupObject) -> OperatorGroup | None:
         gang = foreign_id(metadata.namespace, LWS, name)
         return OperatorGroup(foreign_id(metadata.namespace, LWS, name.rpartition("-")[0]), gang)
     for owner in metadata.owner_references:
-        whose = _MAKERS.get((owner.api_version, owner.kind))
-        if whose is not None:
-            gang = foreign_id(metadata.namespace, whose, owner.name)
+        source = _MAKERS.get((owner.api_version, owner.kind))
+        if source is not None:
+            gang = foreign_id(metadata.namespace, source, owner.name)
             return OperatorGroup(gang, gang)
     return None
 
 
-def _merged(written: Gang, said: Gang | None) -> Gang:
+def _merged(written: Gang, declaration: Gang | None) -> Gang:
     """Return the gang of a group, merged with the declaration of the object that it was made for.
 
     Only that declaration knows of pods that come late. A minimum of all pods in the group waits for
     them for ever. A minimum of the first pod starts it where the others have no free capacity.
     """
-    if said is None:
+    if declaration is None:
         return written
-    if not said.late:
-        return replace(written, min_member=min(written.min_member, said.min_member))
-    constraints = said.constraints if written.constraints == NO_CONSTRAINTS else written.constraints
-    return replace(written, min_member=said.min_member, roles=said.roles, constraints=constraints)
+    if not declaration.late:
+        return replace(written, min_member=min(written.min_member, declaration.min_member))
+    constraints = (
+        declaration.constraints if written.constraints == NO_CONSTRAINTS else written.constraints
+    )
+    return replace(
+        written, min_member=declaration.min_member, roles=declaration.roles, constraints=constraints
+    )

@@ -77,8 +77,10 @@ class PodOwners(ExternalGroups):
         self._known[home] = known
         gangs = self._engine.gangs
         before_it = self._declared.get(home, {})
-        declared = self._declared[home] = {one: None for one in before_it if one in gangs}
-        for gang_id in [one for one in before_it if one not in declared]:
+        declared = self._declared[home] = {
+            gang_id: None for gang_id in before_it if gang_id in gangs
+        }
+        for gang_id in [gang_id for gang_id in before_it if gang_id not in declared]:
             self.released(gang_id)  # its last pod is gone
         # A controller writes an object's status for each of its pods: that says nothing of gangs.
         news = before is None or (before.raw, before.gangs) != (known.raw, known.gangs)
@@ -105,11 +107,11 @@ class PodOwners(ExternalGroups):
         cluster = self._context.cluster
         try:
             group = obj.group
-            found = self._kind.read(group, cluster.priorities, cluster.names)
+            by_stage = self._kind.read(group, cluster.priorities, cluster.names)
         except DecodeError as error:
             again = isinstance(error, UnknownClassError)  # it is read again with the class
             return Known(obj.raw if again else obj.identity(), error, None)
-        return Known(obj.identity(), found, _controller(group))
+        return Known(obj.identity(), by_stage, _controller(group))
 
     def known(self, gang_id: GangId) -> Known | None:
         """Return what is known of the object that a gang would be of."""
@@ -218,17 +220,17 @@ class Owners:
         if self._held is not None:
             self._held[gang_id] = None
             return False
-        return any(one.named(gang_id) for one in self._kind_of(gang_id))
+        return any(receiver.named(gang_id) for receiver in self._kind_of(gang_id))
 
     def declaration(self, gang_id: GangId) -> Gang | None:
         """Return how an object says that a gang of its pods starts."""
-        found = (one.declaration_of(gang_id) for one in self._kind_of(gang_id))
-        return next((one for one in found if one is not None), None)
+        declarations = (receiver.declaration_of(gang_id) for receiver in self._kind_of(gang_id))
+        return next((gang for gang in declarations if gang is not None), None)
 
     def changed(self, home: GangId) -> None:
         """Let groups that were made for an object's pods be as it says now."""
-        for one in self.groups:
-            one.changed(home)
+        for groups in self.groups:
+            groups.changed(home)
 
     def of(self, fact: f.PodSeen) -> f.PodSeen:
         """Return what is seen of a pod with the gang that objects here say it belongs to."""
@@ -262,8 +264,8 @@ class Owners:
                     self.named(moved.gang)
                     self._facts.observe(moved)
             if gang is not None and gang_id != home and not gang.members:
-                for one in self._kind_of(gang_id):
-                    one.dropped(gang_id)
+                for receiver in self._kind_of(gang_id):
+                    receiver.dropped(gang_id)
 
     def left(self, home: GangId, controller: GangId | None) -> None:
         """Forget an object that is gone."""
@@ -278,8 +280,8 @@ class Owners:
         return self._by_kind.get(foreign.source_of(gang_id), ())
 
     def _known(self, gang_id: GangId) -> Known | None:
-        found = (one.known(gang_id) for one in self._kind_of(gang_id))
-        return next((one for one in found if one is not None), None)
+        objects = (receiver.known(gang_id) for receiver in self._kind_of(gang_id))
+        return next((known for known in objects if known is not None), None)
 
 
 _KINDS = {(kind.api_version, kind.kind): kind.source for kind in OWNERS}
@@ -289,7 +291,7 @@ def _controller(group: GroupObject) -> GangId | None:
     """Return the object of these kinds that controls an object, if one does."""
     metadata = group.metadata
     for owner in metadata.owner_references:
-        whose = _KINDS.get((owner.api_version, owner.kind))
-        if owner.controller and whose is not None:
-            return foreign_id(metadata.namespace, whose, owner.name)
+        source = _KINDS.get((owner.api_version, owner.kind))
+        if owner.controller and source is not None:
+            return foreign_id(metadata.namespace, source, owner.name)
     return None

@@ -105,7 +105,9 @@ class Informers:
             "Reservation": (RESERVATIONS, self.reservations, True),
             "Node": ("/api/v1/nodes", self.nodes, False),
             **self._of_volumes,
-            **{one.kind: (one.path, one, True) for one in self.owners.receivers},
+            **{
+                receiver.kind: (receiver.path, receiver, True) for receiver in self.owners.receivers
+            },
             "Pod": ("/api/v1/pods", self.pods, False),
         }
 
@@ -114,7 +116,7 @@ class Informers:
         return {
             "PodGroup": (PODGROUPS, self.pod_groups, True),
             "Workload": (WORKLOADS, self.workloads, True),
-            **{one.kind: (one.path, one, True) for one in self.owners.groups},
+            **{receiver.kind: (receiver.path, receiver, True) for receiver in self.owners.groups},
         }
 
     def _classes_changed(self) -> None:

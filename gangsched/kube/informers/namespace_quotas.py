@@ -60,13 +60,13 @@ def quota(obj: ApiObject) -> f.NamespaceQuotaSeen:
 
 
 def _left(hard: dict[str, Any], used: dict[str, Any]) -> Requests:
-    found: dict[str, int] = {}
+    unused: dict[str, int] = {}
     for name, most in hard.items():
         resource = _resource(name)
         if resource:
             left = quantity(resource, most) - quantity(resource, used.get(name, 0))
-            found[resource] = min(found.get(resource, left), left)
-    return tuple(sorted(found.items()))
+            unused[resource] = min(unused.get(resource, left), left)
+    return tuple(sorted(unused.items()))
 
 
 def _resource(name: str) -> str:

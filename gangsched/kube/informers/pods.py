@@ -155,7 +155,9 @@ def _stands_for(pod: Pod, *, alone: bool) -> ObjectRef:
     pod that is a gang by itself, or has no controller, it is the pod.
     """
     metadata = pod.metadata
-    owner = next((one for one in metadata.owner_references if one.controller), None)
+    owner = next(
+        (reference for reference in metadata.owner_references if reference.controller), None
+    )
     if owner is None or alone or not owner.uid:
         return ObjectRef("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
     return ObjectRef(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

@@ -38,15 +38,15 @@ def minimums(group: GroupObject) -> dict[str, int]:
 
     """
     subject = f"Workload {group.metadata.namespace}/{group.metadata.name}"
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     try:
-        for one in group.spec["podGroups"]:
-            policy: dict[str, Any] = one["policy"]
+        for pod_group in group.spec["podGroups"]:
+            policy: dict[str, Any] = pod_group["policy"]
             gang = policy.get("gang")
-            found[one["name"]] = max(int(gang["minCount"]), 1) if gang else 1
+            counts[pod_group["name"]] = max(int(gang["minCount"]), 1) if gang else 1
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise DecodeError(f"{subject}: spec.podGroups: {error!r}") from error
-    return found
+    return counts
 
 
 class Workloads(NameTracking):

@@ -111,10 +111,10 @@ class Election:
         self._good_until_s = 0.0
         for _ in range(_RELEASES):
             try:
-                found = await self._read()
-                if found is None or found["spec"].get("holderIdentity") != self.identity:
+                lease = await self._read()
+                if lease is None or lease["spec"].get("holderIdentity") != self.identity:
                     return
-                await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+                await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
             except Conflict:
                 continue  # a renewal was under way
             except KubeError as error:
@@ -129,11 +129,11 @@ class Election:
         began_s = self._now()
         try:
             async with asyncio.timeout(self._timing.deadline_s):
-                found = await self._read()
-                self._note(found)
+                lease = await self._read()
+                self._note(lease)
                 if self._taken():
                     return False
-                spec = (found or {}).get("spec") or {}
+                spec = (lease or {}).get("spec") or {}
                 mine = spec.get("holderIdentity") == self.identity
                 changes = {
                     "holderIdentity": self.identity,
@@ -143,7 +143,7 @@ class Election:
                 if not mine:
                     changes["acquireTime"] = changes["renewTime"]
                     changes["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
-                self._note(await self._write(found, changes))
+                self._note(await self._write(lease, changes))
         except (KubeError, TimeoutError) as error:
             if not isinstance(error, Conflict):  # another process was quicker
                 log.warning("Lease %s/%s: %s", self._namespace, self._name, error or "no answer")
@@ -153,9 +153,9 @@ class Election:
         self._good_until_s = began_s + self._timing.deadline_s
         return True
 
-    def _note(self, found: Mapping[str, Any] | None) -> None:
-        if found is None or self._seen is None or found["spec"] != self._seen["spec"]:
-            self._seen, self._seen_s = found, self._now()
+    def _note(self, lease: Mapping[str, Any] | None) -> None:
+        if lease is None or self._seen is None or lease["spec"] != self._seen["spec"]:
+            self._seen, self._seen_s = lease, self._now()
 
     def _taken(self) -> bool:
         """Return whether another process holds the Lease, as far as is known."""
@@ -180,26 +180,26 @@ class Election:
     async def _read(self) -> dict[str, Any] | None:
         path = f"{self._folder}/{self._name}"
         try:
-            found: dict[str, Any] = msgspec.json.decode(
+            lease: dict[str, Any] = msgspec.json.decode(
                 await self._client.request("GET", path, tries=1)
             )
         except NotFound:
             return None
-        found.setdefault("spec", {})
-        return found
+        lease.setdefault("spec", {})
+        return lease
 
     async def _write(
-        self, found: Mapping[str, Any] | None, changes: Mapping[str, Any]
+        self, before: Mapping[str, Any] | None, changes: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Write the Lease as it was found, with changes; a write in between is a Conflict."""
-        if found is None:
+        if before is None:
             method, path = "POST", self._folder
             metadata = {"name": self._name, "namespace": self._namespace}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         else:
-            method, path, body = "PUT", f"{self._folder}/{self._name}", dict(found)
-        body["spec"] = {**((found or {}).get("spec") or {}), **changes}
-        made: dict[str, Any] = msgspec.json.decode(
+            method, path, body = "PUT", f"{self._folder}/{self._name}", dict(before)
+        body["spec"] = {**((before or {}).get("spec") or {}), **changes}
+        written: dict[str, Any] = msgspec.json.decode(
             await self._client.request(method, path, body=body, tries=1)
         )
-        return made
+        return written

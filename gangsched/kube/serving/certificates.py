@@ -84,7 +84,7 @@ class Certificates:
         """
         folder = f"/api/v1/namespaces/{self._namespace}/secrets"
         try:
-            found = _read(await self._client.get(f"{folder}/{self._name}"))
+            stored = _read(await self._client.get(f"{folder}/{self._name}"))
         except NotFound:
             secret = {
                 "apiVersion": "v1",
@@ -94,18 +94,18 @@ class Certificates:
             }
             with contextlib.suppress(Conflict):
                 return _read(await self._client.create(folder, secret))
-            found = _read(await self._client.get(f"{folder}/{self._name}"))
+            stored = _read(await self._client.get(f"{folder}/{self._name}"))
         where = f"Secret {self._namespace}/{self._name}"
-        ours = not found or {"ca.crt", "ca.key"} <= found.keys()
-        if ours and due(found, datetime.now(UTC)):
+        ours = not stored or {"ca.crt", "ca.key"} <= stored.keys()
+        if ours and due(stored, datetime.now(UTC)):
             log.info("renewing the certificates in %s", where)
             try:
-                body = {"data": _written(issue(found or None, self._host))}
+                body = {"data": _written(issue(stored or None, self._host))}
             except ValueError as error:
                 raise Invalid(0, f"{where}: ca.crt or ca.key cannot be read: {error}") from error
-            found = _read(await self._client.patch(f"{folder}/{self._name}", body))
-        _check(found, where)
-        return found
+            stored = _read(await self._client.patch(f"{folder}/{self._name}", body))
+        _check(stored, where)
+        return stored
 
 
 def issue(known: Data | None, host: str) -> Data:
@@ -148,9 +148,9 @@ def _check(data: Data, where: str) -> None:
         raise Invalid(0, f"{where}: its certificates cannot be served: {error}") from error
 
 
-def _pair(name: str, made: trustme.LeafCert) -> Data:
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
-    return {f"{name}.crt": chain, f"{name}.key": made.private_key_pem.bytes()}
+def _pair(name: str, certificate: trustme.LeafCert) -> Data:
+    chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+    return {f"{name}.crt": chain, f"{name}.key": certificate.private_key_pem.bytes()}
 
 
 def _load(context: ssl.SSLContext, data: Data) -> None:
@@ -166,5 +166,5 @@ def _written(data: Data) -> dict[str, str]:
 
 
 def _read(raw: bytes) -> Data:
-    found: dict[str, Any] = msgspec.json.decode(raw)
-    return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+    secret: dict[str, Any] = msgspec.json.decode(raw)
+    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}

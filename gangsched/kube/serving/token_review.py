@@ -38,14 +38,14 @@ class _Known:
         return key in self._answers
 
     def get(self, key: tuple[bytes, str]) -> int | None:
-        until_s, found = self._answers.get(key, (0.0, 0))
-        return found if time.monotonic() < until_s else None
+        until_s, status = self._answers.get(key, (0.0, 0))
+        return status if time.monotonic() < until_s else None
 
-    def put(self, key: tuple[bytes, str], found: int) -> None:
+    def put(self, key: tuple[bytes, str], status: int) -> None:
         self._answers.pop(key, None)
         if len(self._answers) >= TOKENS_KNOWN.most:
             del self._answers[next(iter(self._answers))]
-        self._answers[key] = time.monotonic() + self._kept_s, found
+        self._answers[key] = time.monotonic() + self._kept_s, status
 
     def drop(self, key: tuple[bytes, str]) -> None:
         self._answers.pop(key, None)
@@ -97,13 +97,13 @@ class TokenReviewer:
         turnstile = self._returning if key in self._allowed else self._strangers
         async with asyncio.timeout(_REVIEW_S), turnstile.passed():
             known = self._allowed.get(key) or self._refused.get(key)  # asked twice at once
-            found = known if known is not None else await self._ask(token, path)
-        if found == 200:
-            self._allowed.put(key, found)
+            status = known if known is not None else await self._ask(token, path)
+        if status == 200:
+            self._allowed.put(key, status)
         else:
             self._allowed.drop(key)
-            self._refused.put(key, found)
-        return found
+            self._refused.put(key, status)
+        return status
 
     async def _ask(self, token: str, path: str) -> int:
         review = {

@@ -48,7 +48,7 @@ class ConfigStatusWriter:
         self._warns = warns
         self._warned: dict[str, set[str]] = {}
         self._uids: dict[str, str] = {}
-        self._said: dict[str, Mapping[str, Any]] = {}
+        self._written: dict[str, Mapping[str, Any]] = {}
 
     def __iter__(self) -> Iterator[str]:
         """Go through the names of the first moment, but for those that go meanwhile."""
@@ -66,14 +66,16 @@ class ConfigStatusWriter:
 
     def restore(self, name: str, stored: Mapping[str, Any]) -> None:
         """Restore what an earlier process wrote: a thousand queues are not written again."""
-        self._said[name] = stored
+        self._written[name] = stored
         self._warned[name] = {
-            str(one.get("message")) for one in _conditions(stored) if one.get("status") == "False"
+            str(condition.get("message"))
+            for condition in _conditions(stored)
+            if condition.get("status") == "False"
         }
 
     def forget(self, name: str) -> None:
         """Forget an object that was deleted."""
-        for known in (self._uids, self.problems, self._said, self._warned):
+        for known in (self._uids, self.problems, self._written, self._warned):
             known.pop(name, None)
 
     async def write(
@@ -94,14 +96,18 @@ class ConfigStatusWriter:
             anyway: write it even if nothing changed.
 
         """
-        said, wanted = self._said.get(name, {}), dict(status)
+        last_written, wanted = self._written.get(name, {}), dict(status)
         if name in self.problems:
             wanted["message"] = self.problems[name]
         if conditions:
-            wanted["conditions"] = [_condition(one, said) for one in conditions]
-        anyway |= any(_OBSERVED in condition for condition in _conditions(said))
-        if not anyway and name in self._said and (said == wanted or same(said, wanted)):
-            self._said[name] = wanted
+            wanted["conditions"] = [_condition(condition, last_written) for condition in conditions]
+        anyway |= any(_OBSERVED in condition for condition in _conditions(last_written))
+        if (
+            not anyway
+            and name in self._written
+            and (last_written == wanted or same(last_written, wanted))
+        ):
+            self._written[name] = wanted
             return True
         uid = self._uids[name]
         path = f"/apis/{names.GROUP}/{names.VERSION}/{self._plural}/{name}/status"
@@ -115,45 +121,51 @@ class ConfigStatusWriter:
             log.warning("status of %s %s: %s", self._kind, name, error)
             return False
         if self._uids.get(name) == uid:
-            self._said[name] = wanted
+            self._written[name] = wanted
         return True
 
     async def _warn(self, name: str, uid: str, conditions: Iterable[ConfigCondition]) -> None:
         """Write Warning Events for false conditions; the next try repeats a failed Event."""
         warned = self._warned.setdefault(name, set())
         api_version = f"{names.GROUP}/{names.VERSION}"
-        for one in conditions if self._warns else ():
-            if not one.holds and one.message not in warned:
+        for condition in conditions if self._warns else ():
+            if not condition.holds and condition.message not in warned:
                 if len(warned) >= _WARNED:
                     return  # it goes back and forth: what is wrong is in its status
                 subject = ObjectRef(api_version, self._kind, "", name, uid)
                 try:
-                    await post_event(self._client, subject, "Warning", one.reason, one.message)
+                    await post_event(
+                        self._client, subject, "Warning", condition.reason, condition.message
+                    )
                 except (Unavailable, Throttled):
                     raise
                 except KubeError as error:  # the status says it all the same
                     log.warning("Event of %s %s: %s", self._kind, name, error)
-                warned.add(one.message)
+                warned.add(condition.message)
 
 
 def _conditions(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the conditions of a status, which other writers may have malformed."""
     listed = status.get("conditions")
-    return (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict))
+    return (
+        condition
+        for condition in (listed if isinstance(listed, list) else ())
+        if isinstance(condition, dict)
+    )
 
 
-def _condition(one: ConfigCondition, said: Mapping[str, Any]) -> dict[str, str]:
+def _condition(condition: Condition, last_written: Mapping[str, Any]) -> dict[str, str]:
     """Return the condition as the API has it, with the time of its last change."""
-    status = str(one.holds)
+    status = str(condition.holds)
     turned = (
         before.get("lastTransitionTime")
-        for before in _conditions(said)
-        if (before.get("type"), before.get("status")) == (one.type, status)
+        for before in _conditions(last_written)
+        if (before.get("type"), before.get("status")) == (condition.type, status)
     )
     return {
-        "type": one.type,
+        "type": condition.type,
         "status": status,
-        "reason": one.reason,
-        "message": one.message,
+        "reason": condition.reason,
+        "message": condition.message,
         "lastTransitionTime": next(turned, None) or rfc3339(),
     }

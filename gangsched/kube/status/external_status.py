@@ -62,9 +62,9 @@ def _plugin_status(progress: GangProgress) -> dict[str, Any]:
 
 def _kai_status(progress: GangProgress) -> dict[str, Any]:
     phase = "Running" if progress.state == State.PLACED else "Pending"
-    found: dict[str, Any] = {"phase": phase, **_counts(progress), "schedulingConditions": []}
+    status: dict[str, Any] = {"phase": phase, **_counts(progress), "schedulingConditions": []}
     if progress.refused:
-        found["schedulingConditions"] = [
+        status["schedulingConditions"] = [
             {
                 "type": "UnschedulableOnNodePool",
                 "status": "True",
@@ -75,7 +75,7 @@ def _kai_status(progress: GangProgress) -> dict[str, Any]:
                 "lastTransitionTime": progress.since,
             }
         ]
-    return found
+    return status
 
 
 WRITERS: dict[tuple[str, str], ExternalStatus] = {

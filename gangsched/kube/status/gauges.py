@@ -42,10 +42,10 @@ def figures(view: EngineView) -> dict[str, QueueFigures]:
     usage = view.ledger.usage
     tree = usage.tree
     counts = pending_and_admitted(view)
-    found = {}
+    by_queue = {}
     for name in tree.queues:
         pending, admitted, _ = counts.get(name, (0, 0, []))
-        shown = found[name] = QueueFigures(pending, admitted)
+        shown = by_queue[name] = QueueFigures(pending, admitted)
         if name not in tree:
             continue
         shown.share = usage.share(name)
@@ -59,7 +59,7 @@ def figures(view: EngineView) -> dict[str, QueueFigures]:
             if nominal is not None:
                 shown.nominal[key] = nominal / unit(key)
                 shown.borrowed[key] = max(used - nominal, 0) / unit(key)
-    return found
+    return by_queue
 
 
 def unit(key: QuotaKey) -> int:

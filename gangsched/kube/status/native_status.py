@@ -17,11 +17,11 @@ def native_status(condition: str) -> Callable[[GangProgress], dict[str, Any]]:
 
     def written(progress: GangProgress) -> dict[str, Any]:
         before = _conditions(progress.before)
-        found = [
+        conditions = [
             _scheduled(progress, condition, before.get(condition)),
             _disrupted(progress, before.get(_DISRUPTED)),
         ]
-        return {"conditions": [one for one in found if one]}
+        return {"conditions": [condition for condition in conditions if condition]}
 
     return written
 
@@ -69,5 +69,9 @@ def _condition(
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Return conditions by their types."""
     listed = status.get("conditions")
-    found = listed if isinstance(listed, list) else []
-    return {str(one.get("type")): one for one in found if isinstance(one, Mapping)}
+    conditions = listed if isinstance(listed, list) else []
+    return {
+        str(condition.get("type")): condition
+        for condition in conditions
+        if isinstance(condition, Mapping)
+    }

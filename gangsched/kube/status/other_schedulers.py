@@ -49,7 +49,7 @@ class OtherSchedulers:
             return False
         gang = gang_of(pod)
         grouped = names.POD_GROUP_LABEL in pod.metadata.labels or groups.source_of(gang) in GROUPS
-        looked_at = any(one.type == "PodScheduled" for one in pod.status.conditions)
+        looked_at = any(condition.type == "PodScheduled" for condition in pod.status.conditions)
         if not grouped or looked_at or fact.ended:
             self.forget(fact.uid)
             return True
@@ -68,7 +68,7 @@ class OtherSchedulers:
             if not self._pods[gang]:
                 del self._pods[gang]
 
-    def said(self, gang: GangId) -> str:
+    def sentence(self, gang: GangId) -> str:
         """Return a sentence on pods of a gang that no scheduler handles, or an empty string."""
         wrong = Counter(name for name, _ in self._pods.get(gang, {}).values())
         if not wrong:
@@ -76,8 +76,9 @@ class OtherSchedulers:
         some = sorted(wrong)[:_NAMED]
         pods = plural(sum(wrong.values()), "pod")
         verb = "names" if sum(wrong.values()) == 1 else "name"
+        schedulers = " or ".join(shown(name) for name in some)
         return (
-            f"{pods} of the group {verb} the scheduler {' or '.join(shown(one) for one in some)}, "
+            f"{pods} of the group {verb} the scheduler {schedulers}, "
             f"which gangsched does not serve here; it serves: {', '.join(sorted(self._served))}."
         )
 

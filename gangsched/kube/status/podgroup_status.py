@@ -45,7 +45,7 @@ _AGAIN_S = 5.0
 _QUIET = frozenset({ReportReason.RESERVED, Reason.BACKING_OFF})
 """Written in the status alone: an Event for every gang would be one more write."""
 
-_TOLD_BY_OWNERS = frozenset({ReportReason.PLACED})
+_REPORTED_BY_JOBS = frozenset({ReportReason.PLACED})
 """Reported by the job of a group in its own Events."""
 
 _PASSING_S: dict[str, float] = {
@@ -233,7 +233,7 @@ class PodGroupStatusWriter:
         subject, record = self._subjects.get(gang), self._records.get(gang)
         waits = record is not None and record.reason == Reason.TOO_FEW_PODS.value
         if waits and subject is not None and subject.is_group:
-            self.hint(gang, self.strays.said(gang), other_schedulers.REASON)
+            self.hint(gang, self.strays.sentence(gang), other_schedulers.REASON)
 
     def clear_invalid(self, gang: GangId) -> None:
         """Note that the declaration of a group is valid (again)."""
@@ -338,10 +338,10 @@ class PodGroupStatusWriter:
         def status() -> dict[str, Any]:
             return writer.body(record.progress(minimum, pods, now))
 
-        said, state = record.matches(status()), (record.state, refused)
+        unchanged, state = record.matches(status()), (record.state, refused)
         if state != record.last_state:
-            record.last_state, record.since = state, record.since if said else rfc3339()
-        if said:
+            record.last_state, record.since = state, record.since if unchanged else rfc3339()
+        if unchanged:
             return
         body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
@@ -358,7 +358,7 @@ class PodGroupStatusWriter:
     async def _write_events(self, subject: ObjectRef, record: StatusRecord) -> None:
         while record.events:
             reason, message = record.last_event = record.events.pop(0)
-            if subject.owned and reason in _TOLD_BY_OWNERS:
+            if subject.owned and reason in _REPORTED_BY_JOBS:
                 continue
             kind = "Warning" if reason in WARNINGS else "Normal"
             try:

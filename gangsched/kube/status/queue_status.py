@@ -19,7 +19,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.status.config_status import ConfigCondition, ConfigStatusWriter
 
 _EVERY_S = 2.0
-_TOLD = 3
+_NOTICES_SHOWN = 3
 _SPENT_EVERY_S = 30.0
 """GPU time changes all the time: a restart loses at most what is spent in this interval."""
 
@@ -170,8 +170,8 @@ def quotas_effective(view: EngineView, name: str) -> ConfigCondition:
 
 def several(sentences: list[str]) -> str:
     """Write some of several sentences about one object."""
-    more = len(sentences) - _TOLD
-    return "; ".join(sentences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")
+    more = len(sentences) - _NOTICES_SHOWN
+    return "; ".join(sentences[:_NOTICES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def head_of(
@@ -185,14 +185,14 @@ def head_of(
         return None
 
     def key(gang: GangId) -> tuple[float, str]:
-        found = predictions.get(gang)
+        prediction = predictions.get(gang)
         since_s = view.gangs[gang].waits_since_s()
-        return (float(found.position) if found is not None else 1e9 + since_s, gang)
+        return (float(prediction.position) if prediction is not None else 1e9 + since_s, gang)
 
     first = min(waiting, key=key)
     refusal = view.refusals.get(first)
-    found = predictions.get(first)
-    expected = found.start_s if found is not None else None
+    prediction = predictions.get(first)
+    expected = prediction.start_s if prediction is not None else None
     return {
         "gang": first,
         "reason": refusal.reason.value if refusal is not None else "",
@@ -207,7 +207,7 @@ def usage_status(view: EngineView, name: str, now_s: float) -> list[dict[str, An
     Beyond the limit of rows, the users with the highest usage are kept: no budget starts again
     because other users spent little.
     """
-    found: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
     ledger = view.ledger
     there = [user for queue, user in ledger.accounts if queue == name]
     users = ledger.sorted_by_usage(name, (user for user in there if user), now_s)
@@ -219,10 +219,10 @@ def usage_status(view: EngineView, name: str, now_s: float) -> list[dict[str, An
             {**base, "periodSeconds": p, "period": n, "gpuSeconds": round(s, 3)}
             for p, (n, s) in time.periods.items()
         ] or [base]
-        if len(found) + len(rows) > SPENT_ROWS.most:
+        if len(written) + len(rows) > SPENT_ROWS.most:
             break
-        found += rows
-    return found
+        written += rows
+    return written
 
 
 def reservation_status(view: EngineView, name: str, now_s: float) -> dict[str, Any]:

@@ -36,27 +36,31 @@ class Redaction:
         own = state.account[0] if state is not None else ""
         tree = self._view.ledger.usage.tree
 
-        def gangs(found: re.Match[str]) -> str:
-            ids = re.split(", | and ", found[2])
-            known = [one for one in ids if not self._another(one.partition("/")[0], namespace)]
+        def gangs(match: re.Match[str]) -> str:
+            ids = re.split(", | and ", match[2])
+            known = [
+                gang_id
+                for gang_id in ids
+                if not self._another(gang_id.partition("/")[0], namespace)
+            ]
             count = len(ids) - len(known)
             if not count:
-                return found[0]
+                return match[0]
             rest = f"{plural(count, 'gang')} of other namespaces"
             if count == 1:
                 rest = "a gang of another namespace"
             if known:
-                return f"{found[1] or ''}{', '.join(known)} and {rest}"
-            return f"{rest[0].upper()}{rest[1:]}" if (found[1] or "").startswith("G") else rest
+                return f"{match[1] or ''}{', '.join(known)} and {rest}"
+            return f"{rest[0].upper()}{rest[1:]}" if (match[1] or "").startswith("G") else rest
 
-        def queue(found: re.Match[str]) -> str:
-            name = found[2]
+        def queue(match: re.Match[str]) -> str:
+            name = match[2]
             seen = name == own or name not in tree.queues or tree.admits(name, namespace)
             if seen:
-                return found[0]
-            return "another queue" if found[1] == "queue" else "Another queue"
+                return match[0]
+            return "another queue" if match[1] == "queue" else "Another queue"
 
         return _QUEUE.sub(queue, _GANGS.sub(gangs, text[:_READ]))
 
-    def _another(self, found: str, namespace: str) -> bool:
-        return found != namespace and found in self._namespaces
+    def _another(self, name: str, namespace: str) -> bool:
+        return name != namespace and name in self._namespaces

@@ -25,7 +25,7 @@ class ConfigMapEntry:
     async def read(self) -> str:
         """Return the text, "" where there is none or it may not be read."""
         try:
-            found = json.loads(await self._client.get(f"{self._folder}/{self._name}"))
+            config_map = json.loads(await self._client.get(f"{self._folder}/{self._name}"))
         except NotFound:
             return ""
         except Forbidden:
@@ -34,7 +34,7 @@ class ConfigMapEntry:
         except (ValueError, RecursionError) as error:
             log.warning("%s: %s", self, error)
             return ""
-        return str((found.get("data") or {}).get(self._key, ""))
+        return str((config_map.get("data") or {}).get(self._key, ""))
 
     async def write(self, text: str) -> None:
         """Write the text; other keys stay as they are.

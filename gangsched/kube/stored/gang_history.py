@@ -80,26 +80,26 @@ def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
 
     """
     try:
-        found = _written.decode(text)
+        stored = _written.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return [*found.gangs, *found.stopped] if found.format == _FORMAT else []
+    return [*stored.gangs, *stored.stopped] if stored.format == _FORMAT else []
 
 
 def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
     """Return as many as fit as JSON, taken from the namespaces in turn."""
     turns: Counter[str] = Counter()
-    found: list[tuple[int, int, str, str]] = []
-    for at, one in enumerate(pasts):
-        namespace = (one.gang if isinstance(one, f.HistoryRestored) else one.victim).partition("/")[
-            0
-        ]
+    candidates: list[tuple[int, int, str, str]] = []
+    for at, past in enumerate(pasts):
+        namespace = (past.gang if isinstance(past, f.HistoryRestored) else past.victim).partition(
+            "/"
+        )[0]
         turns[namespace] += 1
-        text = msgspec.json.encode(_bare(one)).decode()
-        found.append((turns[namespace], at, _WHAT[type(one)], text))
+        text = msgspec.json.encode(_bare(past)).decode()
+        candidates.append((turns[namespace], at, _WHAT[type(past)], text))
     left = PAST_LETTERS.most
     chosen: list[tuple[int, str, str]] = []
-    for _, at, what, text in sorted(found):
+    for _, at, what, text in sorted(candidates):
         left -= len(text) + 1
         if left >= 0:
             chosen.append((at, what, text))
@@ -111,8 +111,8 @@ def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
     return f'{{"format":{_FORMAT},{body}}}'
 
 
-def _bare(one: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
+def _bare(past: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
     """Return the values that say something."""
-    values: dict[str, object] = msgspec.to_builtins(one)
+    values: dict[str, object] = msgspec.to_builtins(past)
     needed = {"gang", "since_s", "victim", "by", "at_s"}
     return {key: value for key, value in values.items() if value or key in needed}

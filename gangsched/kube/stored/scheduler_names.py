@@ -23,11 +23,11 @@ class ServedNames:
     async def read(self) -> frozenset[str]:
         """Return the names that the leader serves, as far as they are known."""
         try:
-            found = json.loads(await self._place.read() or "[]")
+            stored = json.loads(await self._place.read() or "[]")
         except (ValueError, RecursionError) as error:
             log.warning("%s: %s", self._place, error)
             return frozenset()
-        listed = found if isinstance(found, list) else []
+        listed = stored if isinstance(stored, list) else []
         return frozenset(name for name in listed if isinstance(name, str) and name)
 
     async def run(self, names: Collection[str]) -> None:

@@ -150,13 +150,13 @@ class Volumes:
     def offers(self, claim: Claim) -> list[Volume]:
         """Return the volumes that a claim may have, the smallest first."""
         own = [name for name, key in self.assumed.items() if key == claim.key]
-        names = own or [one for one in self._of.get(claim.key, ()) if self._kept(one, claim)]
+        names = own or [name for name in self._of.get(claim.key, ()) if self._kept(name, claim)]
         return candidates(
             claim,
             (
-                one
-                for one in (map(self.known.__getitem__, names) if names else self.known.values())
-                if self.assumed.get(one.name, claim.key) == claim.key
+                volume
+                for volume in (map(self.known.__getitem__, names) if names else self.known.values())
+                if self.assumed.get(volume.name, claim.key) == claim.key
             ),
         )
 
@@ -180,16 +180,16 @@ class Volumes:
             return "it is not bound"
         if claim.selected and claim.key not in self.dropped:
             return on_nodes(claim.selected)
-        if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
-            return self._found(claim)
+        if any(self._kept(name, claim) for name in self._of.get(claim.key, ())):
+            return self._terms_of(claim)
         if claim.wanted not in self._offers:  # many ask for the same
-            self._offers[claim.wanted] = self._found(claim)
+            self._offers[claim.wanted] = self._terms_of(claim)
         return self._offers[claim.wanted]
 
-    def _found(self, claim: Claim) -> Terms | str:
-        static = [one.terms for one in self.offers(claim) if one.terms is not None]
+    def _terms_of(self, claim: Claim) -> Terms | str:
+        static = [volume.terms for volume in self.offers(claim) if volume.terms is not None]
         provisioned = self.made_on(claim)
-        if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
+        if any(self._kept(name, claim) for name in self._of.get(claim.key, ())):
             return any_of(static) if static else "the PersistentVolume kept for it does not suit it"
         if isinstance(provisioned, tuple):
             return any_of([*static, provisioned])
@@ -203,14 +203,14 @@ class Volumes:
 
     # -- waiting objects ----------------------------------------------------------------------
 
-    def wait(self, receiver: UpdateReceiver, uid: str, raw: bytes, asked: "Asked | None") -> None:
+    def wait(self, receiver: Reader, uid: str, raw: bytes, answered: "Asked | None") -> None:
         """Have an object read again once one of its claims is answered otherwise."""
         self._wait_no_more(uid)
-        if asked is None or all(map(self._final, asked.answers)):
+        if answered is None or all(map(self._final, answered.answers)):
             return
-        claims = {use.key: self.claim_of(use) for use in asked.answers}
+        claims = {use.key: self.claim_of(use) for use in answered.answers}
         classes = {claim.class_name: None for claim in claims.values() if claim is not None}
-        self._waits[uid] = _Waiting(receiver, raw, asked, tuple(classes))
+        self._waits[uid] = _Waiting(receiver, raw, answered, tuple(classes))
         for key in claims:
             self._of_key.setdefault(key, {})[uid] = None
         for name in classes:
@@ -240,14 +240,18 @@ class Volumes:
     def use(self, pod: Pod, *, runs: bool) -> None:
         """Learn which claims a pod has, and whether it runs with them."""
         uid, where = pod.metadata.uid, (pod.metadata.namespace, pod.metadata.name)
-        uses = tuple(_use(*where, *one) for one in claims_of(pod.spec)) if pod.spec.volumes else ()
+        uses = (
+            tuple(_use(*where, *volume_claim) for volume_claim in claims_of(pod.spec))
+            if pod.spec.volumes
+            else ()
+        )
         if uses:
             self._uses[uid] = "/".join(where), uses
-        for one in uses if runs else ():
-            if self.alone.get(one.key) == uid:
-                del self.alone[one.key]  # it is among the users from now on
+        for use in uses if runs else ():
+            if self.alone.get(use.key) == uid:
+                del self.alone[use.key]  # it is among the users from now on
         if uses or uid in self._uses:
-            self._used(uid, [one.key for one in uses] if runs else ())
+            self._used(uid, [claim_use.key for claim_use in uses] if runs else ())
 
     def uses(self, uid: str) -> tuple[Use, ...]:
         """Return the claims of a pod."""
@@ -283,16 +287,16 @@ class Volumes:
 
     def volume(self, raw: bytes) -> None:
         """Learn a volume."""
-        found = read.volume(raw)
-        known = self.known.get(found.name)
-        if not newer(found, known):
+        volume = read.volume(raw)
+        known = self.known.get(volume.name)
+        if not newer(volume, known):
             return
-        self.known[found.name] = found
-        if known is not None and known.of != found.of:
+        self.known[volume.name] = volume
+        if known is not None and known.of != volume.of:
             self._volume_left(known)
-        if found.of[1]:
-            self._of.setdefault(found.of, {})[found.name] = None
-        self._volume_changed(found, anybodys=not (known or found).of[1] or not found.of[1])
+        if volume.of[1]:
+            self._of.setdefault(volume.of, {})[volume.name] = None
+        self._volume_changed(volume, anybodys=not (known or volume).of[1] or not volume.of[1])
 
     def volume_gone(self, name: str) -> None:
         """Forget a volume."""
@@ -325,7 +329,7 @@ class Volumes:
 
     def driver_seen(self, name: str, raw: bytes) -> None:
         """Record whether a driver reports how much storage there is where."""
-        self._drivers[name] = read.tells_capacity(raw)
+        self._drivers[name] = read.reports_capacity(raw)
         self.class_changed()
 
     def driver_gone(self, name: str) -> None:
@@ -350,7 +354,7 @@ class Volumes:
             self._offers.clear()
             self._look(self._waits)
             return
-        for wanted in [one for one in self._offers if one[0] == name]:
+        for wanted in [offer for offer in self._offers if offer[0] == name]:
             del self._offers[wanted]
         self._look(self._of_class.get(name, ()))
 

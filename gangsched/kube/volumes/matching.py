@@ -89,13 +89,15 @@ def any_of(alternatives: Iterable[Terms]) -> Terms:
         for term in terms:
             key = only_key(term)
             if key is None:
-                size = sum(1 + len(one.values) for one in (*term.labels, *term.names))
+                size = sum(1 + len(expression.values) for expression in (*term.labels, *term.names))
                 if size <= left and term not in others:
                     others[term] = None
                     left -= size
                 continue
             known = values.setdefault(key, {})
-            added = [one for one in dict.fromkeys(term.labels[0].values) if one not in known][:left]
+            added = [value for value in dict.fromkeys(term.labels[0].values) if value not in known][
+                :left
+            ]
             known.update(dict.fromkeys(added))
             left -= len(added)
     merged = (NodeTerm((Expression(key, "In", tuple(known)),)) for key, known in values.items())
@@ -130,11 +132,11 @@ class Want:
 
 def shared_out(wants: Iterable[Want]) -> dict[Key, Volume]:
     """Give as many claims a volume as can have one, small claims first."""
-    order = sorted(wants, key=lambda one: (one.claim.wanted[1], one.claim.key))
+    order = sorted(wants, key=lambda want: (want.claim.wanted[1], want.claim.key))
     has: dict[str, Want] = {}
     for want in order:
         _give(want, has, set())
-    volumes = {one.name: one for want in order for one in want.offers}
+    volumes = {volume.name: volume for want in order for volume in want.offers}
     return {want.claim.key: volumes[name] for name, want in has.items()}
 
 
@@ -164,12 +166,14 @@ def _pass_on(
         has[name], name = came[name]
 
 
-def newer(found: Versioned, known: Versioned | None) -> bool:
+def newer(decoded: Versioned, known: Versioned | None) -> bool:
     """Return whether an object is not older than the recorded one, which may come from a write.
 
     Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
     """
-    if known is None or known.uid != found.uid:
+    if known is None or known.uid != decoded.uid:
         return True
-    versions = found.version, known.version
-    return not all(one.isdecimal() for one in versions) or int(versions[0]) >= int(versions[1])
+    versions = decoded.version, known.version
+    return not all(version.isdecimal() for version in versions) or int(versions[0]) >= int(
+        versions[1]
+    )

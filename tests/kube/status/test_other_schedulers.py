@@ -86,7 +86,7 @@ async def test_pods_of_a_running_scheduler_are_not_reported(seen):
     pods.on_delete("j-1", None)
     await _look(scheduler)
     assert told(scheduler) == []
-    assert scheduler.status.strays.said(GANG) == ""
+    assert scheduler.status.strays.sentence(GANG) == ""
 
 
 async def test_pods_without_a_group_are_not_kept(seen):
