@@ -1,4 +1,4 @@
-"""Which part carries out which order of the engine, and what is counted of it."""
+"""The dispatcher: it gives each order of the engine to a part, and counts orders in metrics."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Hands each order to the part that carries it out."""
+    """Gives each order to the part that carries it out."""
 
     engine: SchedulingEngine
     pods: PodClient
@@ -30,12 +30,12 @@ class Dispatcher:
     metrics: Metrics
     now_s: Callable[[], float]
     started: Callable[[], bool]
-    """Whether this process schedules."""
+    """Returns whether this process schedules."""
 
     expected: ExpectedStarts
 
     def dispatch(self, order: o.Order) -> None:
-        """Have one order carried out."""
+        """Start to carry out an order."""
         binder, pods = self.binder, self.pods
         match order:
             case o.Prepare():

@@ -1,4 +1,4 @@
-"""Which gangs PodDisruptionBudgets protect from being moved, or stopped before others are."""
+"""The gangs that PodDisruptionBudgets protect: they are not moved, and are preempted last."""
 
 import asyncio
 from urllib.parse import quote
@@ -66,14 +66,14 @@ _pods = msgspec.json.Decoder(_Pods)
 
 
 class _TooManyError(Exception):
-    """A namespace has more than is read."""
+    """A namespace has more budgets or pods than are read."""
 
 
 async def protected(client: KubeClient, view: EngineView, turn: int = 0) -> frozenset[GangId]:
-    """Return of the movable gangs those of which a budget spares fewer pods than they have.
+    """Return the movable gangs that a budget protects: it spares fewer pods than they have.
 
-    Where budgets cannot be read, or are too many, all gangs of a namespace count as protected. Of
-    very many namespaces some are read, others at the next `turn`.
+    If the budgets of a namespace cannot be read, or are too many, all its gangs count as protected.
+    One call reads a bounded number of namespaces; the next `turn` reads others.
     """
     movable = frozenset(running.gang.id for running in view.running() if running.movable)
     return await _protected_of(movable, client, view, turn, unread=movable)
@@ -82,10 +82,10 @@ async def protected(client: KubeClient, view: EngineView, turn: int = 0) -> froz
 async def stoppable_protected(
     client: KubeClient, view: EngineView, turn: int = 0
 ) -> frozenset[GangId]:
-    """Return of the gangs that queues may stop those of which a budget spares fewer pods.
+    """Return the preemptible gangs that a budget protects.
 
-    Where budgets cannot be read, or are too many, a gang counts for what it did before: whoever
-    writes too many gains nothing.
+    If the budgets of a namespace cannot be read, or are too many, its gangs keep their earlier
+    protection: a user who writes too many budgets gains nothing.
     """
     stoppable = frozenset(running.gang.id for running in view.running() if running.gang.preemptible)
     return await _protected_of(stoppable, client, view, turn, unread=view.protected)
@@ -98,7 +98,7 @@ async def _protected_of(
     turn: int,
     unread: frozenset[GangId],
 ) -> frozenset[GangId]:
-    """Return the protected ones of some gangs; of what cannot be read those that are `unread`."""
+    """Return the protected gangs of some; in an unreadable namespace, the gangs in `unread`."""
     by_namespace: dict[str, set[GangId]] = {}
     for gang in gangs:
         by_namespace.setdefault(gang.partition("/")[0], set()).add(gang)
@@ -118,7 +118,7 @@ async def _protected_of(
 
 
 async def _protected_in(namespace: str, client: KubeClient, view: EngineView) -> set[GangId]:
-    """Return the protected gangs of a namespace, by one list of its budgets and one of its pods."""
+    """Return the protected gangs of a namespace, from a list of its budgets and one of its pods."""
     name = quote(namespace, safe="")
     path = f"/apis/policy/v1/namespaces/{name}/poddisruptionbudgets"
     budgets = _budgets.decode(await client.get(path, limit=str(BUDGETS.most)))
@@ -141,7 +141,7 @@ async def _protected_in(namespace: str, client: KubeClient, view: EngineView) ->
                 counts[gang] = counts.get(gang, 0) + 1
         spared = budget.status.disruptions_allowed
         protected_gangs |= {gang for gang, count in counts.items() if count > spared}
-        await asyncio.sleep(0)  # others have to go on
+        await asyncio.sleep(0)  # other tasks need the event loop
     return protected_gangs
 
 
@@ -160,7 +160,7 @@ async def _pods_of(namespace: str, client: KubeClient) -> list[_Pod]:
 
 
 def _selects(selector: _Selector | None, labels: dict[str, str]) -> bool:
-    """Return whether a LabelSelector selects what has these labels; none at all selects nothing."""
+    """Return whether a LabelSelector selects labels; a missing selector selects nothing."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
@@ -178,4 +178,4 @@ def _holds(expression: _Expression, labels: dict[str, str]) -> bool:
             return expression.key in labels
         case "DoesNotExist":
             return expression.key not in labels
-    return True  # what we do not know may select it
+    return True  # an unknown operator may select the labels, so the pod counts as protected

@@ -1,4 +1,4 @@
-"""Deadlines for computations, and the quarantine of gangs that exceed them."""
+"""Computations on snapshots within deadlines, and the quarantine of gangs that exceed them."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ObjectDeadlines:
-    """Takes snapshots, and has work on them done within its deadline."""
+    """Takes snapshots, and runs work on them within its deadline."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ObjectDeadlines:
         now_s: Callable[[], float],
         start: Callable[[Awaitable[None]], object] | None,
     ) -> None:
-        """Save the quarantine as a task that `start` starts; without `start` it is not saved."""
+        """Take `start`, which starts a task that saves the quarantine; None saves nothing."""
         self._engine, self._quarantine, self._metrics = engine, quarantine, metrics
         self._observe, self._now_s, self._start = observe, now_s, start
 
@@ -87,7 +87,7 @@ class ObjectDeadlines:
             self._start(self._quarantine.save())
 
     def quarantine_slow(self, error: LateError, snapshot: Snapshot) -> None:
-        """Quarantine the gang that planning took too long for."""
+        """Quarantine the gang with planning that took too long."""
         self._set_aside(error.gang, snapshot, error.problem, SLOW_S)
         self._save()
 
@@ -101,7 +101,7 @@ class ObjectDeadlines:
 
 
 def _pending(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
-    """Return a gang as a snapshot shows it, or None if it is not pending there."""
+    """Return a pending gang of a snapshot, or None if the gang is not pending there."""
     in_classes = (pending for similar in snapshot.equivalence_classes for pending in similar.gangs)
     pending_gangs = (*snapshot.waiting, *in_classes)
     return next((pending for pending in pending_gangs if pending.gang.id == gang_id), None)

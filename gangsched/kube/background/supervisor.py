@@ -1,4 +1,4 @@
-"""Background tasks: advice, forecasts, statuses. If one fails, gangs start all the same."""
+"""Background tasks: advice, forecasts, statuses. If a task fails, gangs start without it."""
 
 import asyncio
 import logging
@@ -41,21 +41,21 @@ log = logging.getLogger(__name__)
 Work = Callable[[], Awaitable[None]]
 
 _ADVISED_AT_ONCE = 8
-"""Refused gangs advised in one go; each costs some tens of plans."""
+"""Refused gangs in one round of advice; each costs as much as tens of plans."""
 
 _AGAIN_S = 5.0
 _BUDGETS_S = 10.0
 _BUDGETS_NAMED = 10
 _LOOK_S = 0.1
 _KNOWN_S = 30.0
-"""The first plan and the first forecast may fail: queue statuses do not wait longer for them."""
+"""Seconds that queue statuses wait for the first plan and forecast, which may both fail."""
 
 
 class PlanSink(Protocol):
     """Takes the results of background tasks."""
 
     def observe(self, fact: f.Fact) -> None:
-        """Give one fact to the engine and carry out what follows."""
+        """Give a fact to the engine, and carry out the orders that follow."""
 
     def accept(self, plan: Plan) -> None:
         """Carry out a plan."""
@@ -100,7 +100,7 @@ class BackgroundTasks:
         self._advising = Deadline("advice", config.advice_deadline_s, config.plan_deadline_s)
         self._predicted = asyncio.Event()
         self._too_hard: dict[GangId, int] = {}
-        """Versions of gangs that advice took too long for."""
+        """Gangs, by their versions, with advice that took too long: it is not tried again."""
 
     def tasks(self) -> Mapping[str, Work]:
         """Return the tasks that run while this process leads, by name."""
@@ -132,7 +132,7 @@ class BackgroundTasks:
             await asyncio.sleep(_AGAIN_S)
 
     async def _queue_status_loop(self) -> None:
-        """Write statuses of queues once their heads are known; the last ones stand until then."""
+        """Write statuses of queues, but not before the first plan and forecast know their heads."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_KNOWN_S):
                 await self._predicted.wait()
@@ -165,9 +165,9 @@ class BackgroundTasks:
     def _stretched(
         self, drawn: Mapping[GangId, Prediction], now_s: float
     ) -> dict[GangId, Prediction]:
-        """Return the predictions to report, and have them compared with the real starts.
+        """Return the predictions to report, and record them for a comparison with the real starts.
 
-        A gang that started meanwhile gets no prediction: it would never be removed.
+        A gang that started meanwhile gets no prediction, because nothing would remove it.
         """
         engine = self._engine
         drawn = {
@@ -186,7 +186,7 @@ class BackgroundTasks:
         self._expected.learn(predictions, self._engine.view.gangs)
 
     async def _advice_loop(self) -> None:
-        """Search remedies for refused gangs, apart from planning."""
+        """Search periodically for remedies for refused gangs."""
         advisor = LiveAdvisor(self._client, self._config, self._policies)
         took_s = 0.0
         while True:
@@ -207,7 +207,7 @@ class BackgroundTasks:
             took_s = time.monotonic() - begun_s
 
     async def _advise(self, advisor: LiveAdvisor, waiting: PendingGang, refusal: Refusal) -> bool:
-        """Advise one gang; return whether that ended in time."""
+        """Advise one gang; return whether the advice ended in time."""
         started_s = time.monotonic()
         snapshot = advisor.on(waiting)
         work = partial(advisor.advise, waiting, refusal, snapshot)
@@ -223,7 +223,7 @@ class BackgroundTasks:
         return True
 
     async def _budgets_loop(self) -> None:
-        """Read periodically which gangs disruption budgets protect."""
+        """Read the gangs that disruption budgets protect periodically."""
         turn = 0
         while True:
             begun_s = time.monotonic()
@@ -236,8 +236,8 @@ class BackgroundTasks:
             await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
-        """Return the seconds to rest after background work, which shares the interpreter.
+        """Return the seconds to pause after background work, which shares the interpreter.
 
-        With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
+        With 500 pending gangs on 1,000 nodes, forecasts without pauses delayed binding.
         """
         return max(least_s, took_s * (1 / self._config.background_cpu_share - 1))

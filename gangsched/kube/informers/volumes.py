@@ -14,7 +14,7 @@ Leave = Callable[[str], None]
 
 
 class _Kept(NameTracking):
-    """Objects that are kept by namespace and name."""
+    """The informer of objects that `Volumes` keeps by namespace and name."""
 
     def __init__(self, metrics: Metrics, kind: str, take: Take, leave: Leave) -> None:
         super().__init__(metrics)
@@ -22,7 +22,7 @@ class _Kept(NameTracking):
         self._take, self._leave = take, leave
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Learn an object."""
+        """Give an object to `Volumes`."""
         name = _name(obj)
         self.track(obj, name)
         self._take(name, obj.raw)
@@ -39,7 +39,7 @@ class _Kept(NameTracking):
 def watched(volumes: Volumes, metrics: Metrics) -> dict[str, tuple[str, Informer, bool]]:
     """Return the informers of volumes.
 
-    Storage classes matter to who has claims bound alone.
+    Storage classes, drivers and capacities are watched only if gangsched binds claims.
     """
     volumes.watched = True
 

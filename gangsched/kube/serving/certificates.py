@@ -1,8 +1,8 @@
-"""Certificates of our own ports, kept in one Secret: made where there are none, renewed in time.
+"""Certificates of our ports, in one Secret: gangsched creates the Secret and renews it in time.
 
-The Secret has an authority, a certificate for us and one for kube-scheduler, which mounts its part.
-Two processes that make it at once agree on what was created first. One without the authority's key
-is renewed outside gangsched, and is served as it is.
+The Secret has an authority, a certificate for gangsched and one for kube-scheduler, which mounts
+its part. If two processes create the Secret at once, both use the one that was created first. A
+Secret without the authority's key is renewed outside gangsched, and is used unchanged.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Data = dict[str, bytes]
 
 
 class Certificates:
-    """The Secret `namespace/name`, as TLS contexts that follow it; `host` is what we are called."""
+    """TLS contexts that follow the Secret `namespace/name`; `host` is the name of the server."""
 
     def __init__(self, client: KubeClient, secret: str, host: str) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class Certificates:
         self._contexts: list[ssl.SSLContext] = []
 
     async def context(self, *, clients: bool) -> ssl.SSLContext:
-        """Return a server's context; with `clients`, only those of the Secret's authority get in.
+        """Return a server's context; with `clients`, only the authority's clients may connect.
 
         Raises:
             KubeError: the Secret cannot be had.
@@ -76,10 +76,10 @@ class Certificates:
                     _load(context, data)
 
     async def _have(self) -> Data:
-        """Return what the Secret holds, made or renewed where that is due.
+        """Return the data of the Secret, which is created or renewed first if necessary.
 
         Raises:
-            KubeError: it cannot be had, or (Invalid) not be served.
+            KubeError: the Secret cannot be read or written, or (Invalid) has unusable data.
 
         """
         folder = f"/api/v1/namespaces/{self._namespace}/secrets"
@@ -154,7 +154,7 @@ def _pair(name: str, certificate: trustme.LeafCert) -> Data:
 
 
 def _load(context: ssl.SSLContext, data: Data) -> None:
-    """Have a context serve a certificate from now on; it can only be read from files."""
+    """Let a context serve a certificate from now on; ssl reads certificates only from files."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("tls.crt", "tls.key"):
             (Path(folder) / name).write_bytes(data[name])

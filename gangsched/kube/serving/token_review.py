@@ -1,4 +1,4 @@
-"""Access to the served paths: the API server reviews the token, then the right to the path."""
+"""Access to the served paths: the API server reviews the token, then the permission."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ _REFUSED_S = 10.0
 _REVIEW_S = 10.0
 _AT_ONCE = 2
 _OPEN = ("/healthz", "/readyz")
-"""What probes ask has no secrets, and probes have no token."""
+"""Paths of probes: they show no secrets, and probes have no token."""
 
 
 class BusyError(Exception):
@@ -27,14 +27,14 @@ class BusyError(Exception):
 
 
 class _Known:
-    """Answers by token and path, a bounded number: the oldest goes first."""
+    """A bounded number of answers by token and path; the oldest is dropped first."""
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
         self._answers: dict[tuple[bytes, str], tuple[float, int]] = {}
 
     def __contains__(self, key: tuple[bytes, str]) -> bool:
-        """Return whether there was such an answer, however old."""
+        """Return whether there was such an answer, also an expired one."""
         return key in self._answers
 
     def get(self, key: tuple[bytes, str]) -> int | None:
@@ -52,7 +52,7 @@ class _Known:
 
 
 class _Turnstile:
-    """Lets a few reviews be made at once, and a bounded number wait."""
+    """Limits how many reviews run at once, and how many may wait."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -82,12 +82,12 @@ class TokenReviewer:
         self._returning, self._strangers = _Turnstile(), _Turnstile()
 
     async def status(self, token: str, path: str) -> int:
-        """Return 200 where a token's owner may get a path, else 401 or 403.
+        """Return 200 if the owner of a token may get a path, else 401 or 403.
 
         Raises:
             KubeError: the API server gave no answer.
-            TimeoutError: it took too long.
-            BusyError: too many wait for theirs.
+            TimeoutError: the review took too long.
+            BusyError: too many tokens wait for their reviews.
 
         """
         key = hashlib.sha256(token.encode()).digest(), path
@@ -96,7 +96,8 @@ class TokenReviewer:
             return known
         turnstile = self._returning if key in self._allowed else self._strangers
         async with asyncio.timeout(_REVIEW_S), turnstile.passed():
-            known = self._allowed.get(key) or self._refused.get(key)  # asked twice at once
+            # A second call for the same token may have waited for the first.
+            known = self._allowed.get(key) or self._refused.get(key)
             status = known if known is not None else await self._ask(token, path)
         if status == 200:
             self._allowed.put(key, status)

@@ -21,10 +21,10 @@ from gangsched.kube.decoding.membership import GROUPS, gang_of
 from gangsched.kube.decoding.schemas import Pod
 
 REASON = "SchedulerNotServed"
-"""Reason of the Event that reports it."""
+"""Reason of the Event about such pods."""
 
 _LASTS_S = 30.0
-"""Another scheduler looks at its pods much sooner."""
+"""Seconds until a pod counts as unhandled; another scheduler tries its pods much sooner."""
 
 _LOOKS_S = 10.0
 
@@ -33,16 +33,16 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class OtherSchedulers:
-    """Pods of groups that no scheduler has handled, and since when they are known."""
+    """Pods of groups that no scheduler has handled, with the times of their first observation."""
 
     _gangs: dict[str, GangId] = field(default_factory=dict)
     _pods: dict[GangId, dict[str, tuple[str, float]]] = field(default_factory=dict)
     _served: Collection[str] = ()
 
     def meet(self, pod: Pod, fact: f.PodSeen, served: Collection[str]) -> bool:
-        """Note a pod; return whether another scheduler is to place it and has not yet.
+        """Record a pod; return whether another scheduler has to place it and has not yet.
 
-        `served` are the names of schedulers that we answer to.
+        `served` are the scheduler names that gangsched serves.
         """
         if fact.gang is not None or fact.node is not None:
             self.forget(fact.uid)
@@ -61,7 +61,7 @@ class OtherSchedulers:
         return True
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone, or that a scheduler handles."""
+        """Forget a pod that is deleted, or that a scheduler handles."""
         gang = self._gangs.pop(uid, None)
         if gang is not None:
             del self._pods[gang][uid]
@@ -83,7 +83,7 @@ class OtherSchedulers:
         )
 
     async def run(self, stay: Callable[[GangId], None]) -> None:
-        """Say which groups have pods that stay so, again and again, until cancelled."""
+        """Call `stay` periodically with each group that has such pods for long, until cancelled."""
         while True:
             before_s = time.monotonic() - _LASTS_S
             for gang, pods in self._pods.items():

@@ -1,4 +1,4 @@
-"""What a namespace reads of others in the sentences that are written for it."""
+"""Redaction: sentences for a namespace do not name the gangs and queues of other tenants."""
 
 import re
 from collections.abc import Container
@@ -13,11 +13,11 @@ _GANG = rf"{_LABEL}/{_NAME}"
 _GANGS = re.compile(rf"(?<![\w./-])([Gg]angs? )?({_GANG}(?:(?:, | and ){_GANG})*)(?![\w/])")
 _QUEUE = re.compile(rf"\b([Qq]ueue) ({_NAME})")
 _READ = 4096
-"""Letters of a sentence that are written at most."""
+"""Letters of a sentence that are read at most; the rest is cut off."""
 
 
 class Redaction:
-    """Leaves the names of others out: a tenant's are not for other tenants to read."""
+    """Replaces the names of gangs and queues that the readers of a namespace may not see."""
 
     def __init__(self, view: EngineView, namespaces: Container[str], *, named: bool) -> None:
         self._view = view
@@ -25,9 +25,10 @@ class Redaction:
         self._named = named
 
     def redact(self, text: str, gang: GangId) -> str:
-        """Return a sentence as the namespace of a gang may read it.
+        """Return a sentence that users of the gang's namespace may read.
 
-        Gangs of other namespaces are counted, and queues that it may not use are not named.
+        Gangs of other namespaces are counted, and queues that the namespace may not use are not
+        named.
         """
         if self._named:
             return text

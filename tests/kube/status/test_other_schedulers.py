@@ -71,7 +71,7 @@ async def test_a_group_reports_pods_that_no_scheduler_serves(seen):
         "serve here; it serves: gangsched."
     )
     view = ClusterView(
-        scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.said
+        scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.sentence
     )
     assert explain(view, GANG)["message"].endswith(text)
 
