@@ -173,7 +173,7 @@ class NetworkTopology(ApiModel):
 
 
 class VolcanoPolicy(ApiModel):
-    """What Volcano would be told."""
+    """The scheduling policy in Volcano's form."""
 
     networkTopology: NetworkTopology | None = None  # noqa: N815
 

@@ -173,8 +173,8 @@ class _Names:
             if wanted in ("host", "kubernetes.io/hostname"):
                 return 0
             raise MisconfiguredError(
-                f"{what} {wanted!r} needs a Topology, and the cluster has none; create one whose "
-                f"levels name the node labels."
+                f"{what} {wanted!r} needs a Topology, and the cluster has none; create a Topology "
+                f"with the node labels as its levels."
             )
         topology = self._tree.topology
         index = topology.index(wanted)

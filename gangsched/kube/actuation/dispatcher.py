@@ -51,7 +51,7 @@ class Dispatcher:
                 pods.start(pods.evict(replace(order, reason=shown)))
             case o.RepartitionGpus():
                 log.info("repartitioning GPUs of %s for %s", order.node, order.gang)
-                pods.start(self.mig.cut(order))
+                pods.start(self.mig.repartition(order))
             case o.Preempt() | o.Drain():
                 self._preempted(order)
             case o.Report():

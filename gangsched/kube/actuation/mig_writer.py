@@ -29,7 +29,7 @@ class MigWriter:
         self._client = client
         self._namespace, _, self._name = config_map.partition("/")
 
-    async def cut(self, order: RepartitionGpus) -> None:
+    async def repartition(self, order: RepartitionGpus) -> None:
         """Request the repartition of a node's GPUs; the node shows the outcome."""
         entry = config_name(order.layouts)
         await self._write(entry, order.layouts)

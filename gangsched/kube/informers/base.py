@@ -33,9 +33,8 @@ class Informer:
             raise
         except Exception as error:  # one unreadable object must not end all scheduling
             log.exception("skipped: %s %s/%s", self.kind, *metadata.group_key(raw)[:2])
-            self._skip(
-                raw, f"it cannot be read ({type(error).__name__}: {error}); please report it"
-            )
+            problem = f"{type(error).__name__}: {error}"
+            self._skip(raw, f"the object cannot be read ({problem}); please report the error")
 
     def wrong(self, raw: bytes, error: DecodeError) -> None:
         """Skip a malformed object; if its PriorityClass is missing, read it again later."""

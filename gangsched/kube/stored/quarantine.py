@@ -1,12 +1,12 @@
-"""The quarantine across restarts: requests that planning hangs on, objects that end the process.
+"""The quarantine, kept across restarts: requests that hang planning, objects that end the process.
 
-An entry has its subject, reason and end. A gang is known by its request: a gang with the same
-request under another name is not planned either, and a changed gang is planned. An object is
-known by its uid and by what its owner wrote in it. Another version of gangsched tries everything
-again.
+An entry has a subject, a problem and an end. A gang is identified by its request: another gang with
+an equal request is not planned either, and the gang is planned again if its request changes. An
+object is identified by its uid and by the fields that its owner wrote. Another version of gangsched
+drops all entries.
 
-A gang that takes long to plan is a suspect meanwhile. If two processes end while they plan it,
-perhaps killed for their memory, it is set aside too.
+A gang with slow planning is a suspect until its planning ends. If two processes end while they plan
+it, perhaps killed for their memory, the gang is quarantined too.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from gangsched.kube.stored.config_map import ConfigMapEntry
 log = logging.getLogger(__name__)
 
 SLOW_S = 3600.0
-"""Seconds in quarantine of a gang whose planning took too long and could be stopped."""
+"""Seconds in quarantine of a gang with planning that took too long and could be stopped."""
 
 LOST_S = 86_400.0
-"""Seconds in quarantine of a gang or object that ended a process: it may do so once a day."""
+"""Seconds in quarantine of a gang or object that ended a process: at most once a day."""
 
 _SAVE_S = 5.0
 _PROBLEM_MAX = 200
@@ -115,7 +115,7 @@ class Quarantine:
             if suspect.times < _TIMES:
                 self._suspects[mark] = suspect
                 continue
-            problem = f"{suspect.times} processes ended while they planned it"
+            problem = f"{suspect.times} processes ended while they planned the gang"
             self._gangs = _with(
                 self._gangs, mark, Entry(suspect.subject, problem, now_s + LOST_S), now_s
             )
@@ -146,7 +146,7 @@ class Quarantine:
         self._new = self._changed = True
 
     def suspect(self, waiting: PendingGang) -> str:
-        """Note that planning of a gang is slow; return the key to clear it by."""
+        """Record that planning of a gang is slow; return the key for `clear`."""
         mark = request(waiting)
         known = self._suspects.pop(mark, None)
         times = known.times + 1 if known is not None else 1
@@ -156,7 +156,7 @@ class Quarantine:
         return mark
 
     def clear(self, mark: str) -> None:
-        """Note that planning a suspect has come to an end."""
+        """Record that the planning of a suspect has ended."""
         self._changed |= self._suspects.pop(mark, None) is not None
 
     def caught(self, view: EngineView, now_s: float) -> list[PlanFailed]:
@@ -174,25 +174,25 @@ class Quarantine:
             gang = view.gangs.get(gang_id)
             if gang_id.partition("/")[0] in namespaces and gang is not None and gang.is_plannable():
                 entry = None
-                with suppress(Exception):  # the next snapshot sets it aside for that
+                with suppress(Exception):  # the next snapshot reports the error
                     entry = self._gangs.get(request(view.pending(gang_id)))
                 if entry is not None:
-                    also_for = (
+                    same_request = (
                         ""
                         if entry.subject == gang_id
-                        else f", as for {entry.subject}, which asks alike"
+                        else f"; gang {entry.subject} has an equal request"
                     )
-                    yield PlanFailed(gang_id, f"{entry.problem}{also_for}", entry.until_s)
+                    yield PlanFailed(gang_id, f"{entry.problem}{same_request}", entry.until_s)
 
     # -- objects ------------------------------------------------------------------------------
 
     def add_object(self, kind: str, raw: bytes, error: BaseException, now_s: float) -> None:
-        """Quarantine an object as it is written: the engine failed on it."""
+        """Quarantine the present state of an object, because the engine failed on it."""
         decoded = decode_bounded(_object.decode, raw)
         subject = f"{kind} {decoded.metadata.namespace}/{decoded.metadata.name}"
         cause = error.__cause__ or error
         failure = f"{type(cause).__name__}: {cause}"[:_PROBLEM_MAX]
-        problem = f"the scheduler failed on it ({failure}); please report it"
+        problem = f"the scheduler failed on this object ({failure}); please report the error"
         entry = Entry(subject, problem, now_s + LOST_S)
         log.error("%s is set aside: %s", subject, problem)
         self._objects = _with(self._objects, _mark(decoded), entry, now_s)
@@ -210,7 +210,7 @@ class Quarantine:
 
 
 def request(waiting: PendingGang) -> str:
-    """Return the namespace of a gang and a digest of what planning it depends on."""
+    """Return the namespace of a gang, and a digest of the values that its planning depends on."""
     counts = Counter(member.needs for member in waiting.members)
     planning_input = (
         (waiting.gang.queue, waiting.members_min, waiting.role_members_min),
@@ -223,8 +223,8 @@ def request(waiting: PendingGang) -> str:
 def _values(value: object) -> object:
     """Return a value without the names of its classes and fields, which may change.
 
-    An entry with a digest by those names is not recognised: its gang is planned again, once, and
-    the entry goes when its time is over.
+    An old entry with a digest of these names matches no gang: its gang is planned again, once, and
+    the entry ends at its time.
     """
     if is_dataclass(value):
         return tuple(_values(getattr(value, field.name)) for field in fields(value) if field.repr)
@@ -245,10 +245,8 @@ def _digest(text: bytes) -> str:
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-def _with(
-    entries: dict[str, QuarantineEntry], mark: str, entry: QuarantineEntry, now_s: float
-) -> dict[str, QuarantineEntry]:
-    """Return entries with one more and without those that are over; the oldest go of too many."""
+def _with(entries: dict[str, Entry], mark: str, entry: Entry, now_s: float) -> dict[str, Entry]:
+    """Return the entries with an additional one, without ended ones and too many old ones."""
     kept = {
         key: kept_entry
         for key, kept_entry in entries.items()

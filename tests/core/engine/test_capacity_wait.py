@@ -110,7 +110,7 @@ def test_a_node_that_cannot_be_cut_breaks_the_gang_and_frees_its_gpus():
         mig_failed=True,
     )
     orders = engine.observe(NodeSeen(failed), 1.0)
-    assert "could not cut its GPUs anew" in of(orders, Report)[0].message
+    assert "failed to repartition its GPUs" in of(orders, Report)[0].message
     engine.observe(GangSeen(templated("whole", 2, needs(1))), 2.0)
     assert of(plan(engine, 2.0), Reserve)
 

@@ -42,7 +42,7 @@ def _too_few(gang: GangState, there: int, wanted: int, role: str = "") -> Refusa
     if first is not None:
         reason = Reason.GATED
         why = (
-            f"may be scheduled; pod {first.name} has the scheduling gate {first.gated_by}, "
-            "which whoever set it has to remove"
+            f"may be scheduled; pod {first.name} has the scheduling gate {first.gated_by}, and "
+            "the controller that set the gate has to remove it"
         )
     return Refusal(gang.id, reason, f"{counted} {why}.", role, wanted, there)

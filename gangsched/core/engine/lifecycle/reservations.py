@@ -74,7 +74,7 @@ class Reservations:
     def node_seen(self, node: Node, now_s: float) -> None:
         """Look whether a node has the layout that gangs wait for, or failed to get it."""
         for gang in self._capacity.node_seen(node):
-            self._lifecycle.fail(gang, f"node {node.name} could not cut its GPUs anew", now_s)
+            self._lifecycle.fail(gang, f"node {node.name} failed to repartition its GPUs", now_s)
             self._lifecycle.settle(gang, now_s)
 
     def capacity_freed(self, now_s: float) -> None:

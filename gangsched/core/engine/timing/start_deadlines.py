@@ -113,13 +113,14 @@ class StartDeadlines:
         """Leave a gang that no plan can be made for out of plans, so that the others get theirs."""
         gang.retry.attempts += 1
         wait_s = self.backoff_s(gang)
-        again = f"trying again in {wait_s:g} s"
+        again = f"in {wait_s:g} s"
         if failed.until_s is not None:
             wait_s = max(failed.until_s - now_s, 0.0)
-            again = f"it is tried again once it asks for something else, or in {wait_s:.0f} s"
+            again = f"when the gang's request changes, or in {wait_s:.0f} s"
         self.back_off(gang, now_s + wait_s)
         gang.retry.set_aside = failed.until_s is not None
-        message = f"no plan can be made for it ({failed.problem}); {again}."
+        problem = f"Planning of gang {gang.id} failed ({failed.problem})"
+        message = f"{problem}; the scheduler tries again {again}."
         self._refusals.refuse(gang, Refusal(gang.id, Reason.PLAN_FAILED, message), now_s)
 
     def backoff_s(self, gang: GangState) -> float:
