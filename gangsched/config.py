@@ -166,7 +166,7 @@ class SchedulerConfig(PolicyConfig):
     variable that a container sets itself has precedence."""
 
     schedule_trials: bool = True
-    """Whether gangsched schedules pods of Jobs of Experiments whose template names no scheduler."""
+    """Whether gangsched schedules pods of Experiments' Jobs if the template names no scheduler."""
 
     evaluation_s: float = Field(EVALUATION_S.most, ge=1)
     """Seconds that one evaluation may take: the search for the next points of an Experiment,
@@ -246,7 +246,7 @@ class SchedulerConfig(PolicyConfig):
     """Name in the certificate: the Service by which kube-scheduler finds the leader."""
 
     metrics_access: Literal["open", "reviewed"] = "open"
-    """Who may read /metrics: every client, or users whom the API server allows to `get` it."""
+    """Clients that may read /metrics: all, or users with the permission to `get` it."""
 
     extender_port: int = Field(0, ge=0, le=65535)
     """Port of the extender; 0 takes a free one."""

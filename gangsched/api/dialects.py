@@ -1,8 +1,8 @@
-"""The ways peers and we say where a gang shall go, as fields of our PodGroup's spec.
+"""Placement requests in the annotations of gangsched and other schedulers, as PodGroup fields.
 
-Each dialect is a function from annotations (or a part of the peer's own object) to claims: a field
-of ours, its value, and the key it was said with. Two claims that differ on one field are an error
-that names both keys.
+Each dialect is a function from annotations, or from a part of another scheduler's object, to
+claims. A claim is a field of our spec, its value, and the key that has the value. Two claims with
+different values for one field are an error that names both keys.
 """
 
 import json
@@ -14,11 +14,11 @@ from gangsched.core.model.text import WHOLE_MAX, shown, whole
 
 Fields = dict[str, Any]
 Claim = tuple[str, Any, str]
-"""Field of our spec (dotted), value, and the key it was said with."""
+"""Field of our spec (dotted), value, and the key that has the value."""
 
 
 class DialectError(Exception):
-    """What was asked cannot be understood; the message is the whole sentence."""
+    """A request is malformed; the message is the whole sentence."""
 
 
 OURS = f"{names.GROUP}/"
@@ -35,7 +35,7 @@ def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
     """Translate every dialect found in annotations into fields of our PodGroup's spec.
 
     Raises:
-        DialectError: a value is wrong, or two dialects disagree.
+        DialectError: a value is malformed, or two dialects contradict each other.
 
     """
     claims: list[Claim] = []
@@ -50,9 +50,9 @@ def admitted_elsewhere(*pods: Mapping[str, str] | None) -> bool:
 
 
 def queue_of(*keys: Mapping[str, str], admitted: bool = False) -> str | None:
-    """Return the queue that labels or annotations name, ours before the peers'.
+    """Return the queue that labels or annotations name; keys of gangsched.io have precedence.
 
-    What Kueue `admitted` is in a queue of Kueue's, which is none of ours.
+    If Kueue `admitted` an object, its label names a queue of Kueue, and is ignored.
     """
     for key in names.QUEUE_LABELS:
         if admitted and key.startswith(KUEUE):
@@ -102,10 +102,10 @@ def from_upstream(constraints: Mapping[str, Any], subject: str) -> Fields:
 
 
 def merge(spec: Mapping[str, Any], annotated: Fields, subject: str) -> Fields:
-    """Add what annotations ask to a spec.
+    """Return a spec with the fields of annotations added.
 
     Raises:
-        DialectError: the spec says something else.
+        DialectError: the spec has another value for a field.
 
     """
     claims = [(field, value, "spec") for field, value in _flat(spec, annotated)]
@@ -114,10 +114,10 @@ def merge(spec: Mapping[str, Any], annotated: Fields, subject: str) -> Fields:
 
 
 def settle(claims: Iterable[Claim], subject: str, onto: Mapping[str, Any] | None = None) -> Fields:
-    """Bring claims together; `onto` is what a nested field is added to.
+    """Return the fields of claims; nested fields are added to the objects of `onto`.
 
     Raises:
-        DialectError: two of them differ.
+        DialectError: two claims have different values for a field.
 
     """
     first_claims: dict[str, tuple[Any, str]] = {}
@@ -218,7 +218,7 @@ def _jobset(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
 
 
 def _queueing(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
-    """How long, and whether it may be stopped, in the words of Kueue, KAI and Volcano."""
+    """Run time limit and preemptibility, in the annotations of Kueue, KAI and Volcano."""
     key = f"{KUEUE}max-exec-time-seconds"
     if key in annotations:
         yield "maxRuntimeSeconds", _number(annotations[key], f"{subject}: {key}"), key

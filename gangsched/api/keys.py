@@ -1,4 +1,4 @@
-"""Labels and annotations of our group that mean nothing: most likely they are misspelt."""
+"""Detect unknown labels and annotations of gangsched.io, which are probably misspelt."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -35,16 +35,16 @@ KNOWN = frozenset(
         ),
     }
 )
-"""All that we read or write, on whatever object."""
+"""All labels and annotations of gangsched.io that gangsched reads or writes, on any object."""
 
 
 def ours(keys: Mapping[str, str]) -> dict[str, str]:
-    """Return those labels or annotations that are of our group, known or not."""
+    """Return the labels or annotations of gangsched.io, known or unknown."""
     return {key: value for key, value in keys.items() if key.startswith(dialects.OURS)}
 
 
 def unknown(*keys: Mapping[str, str] | None) -> str:
-    """Return a sentence about the labels and annotations that nobody reads; "" for none."""
+    """Return a sentence about unknown labels and annotations of gangsched.io; "" for none."""
     unknown_keys = sorted(
         {
             key

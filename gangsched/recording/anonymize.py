@@ -1,4 +1,4 @@
-"""Names hidden behind digests, so that a snapshot may be given to others."""
+"""Replaces names by digests, so that a snapshot may be given to others."""
 
 import hashlib
 import re
@@ -16,14 +16,14 @@ _PRODUCT_LABELS = (
     "kubernetes.io/arch",
     "node.kubernetes.io/instance",
 )
-"""Labels whose values name a product, not a place."""
+"""Prefixes of labels with values that name a product, and not a place."""
 
 
 class Pseudonyms:
-    """Hides names behind digests that nobody else can make; the same name gets the same digest.
+    """Replaces names by digests with a secret salt; equal names get equal digests.
 
-    Runs of one job keep a common beginning, since run times are learnt from earlier ones, and pods
-    begin with the name of their gang.
+    The digests of a job's runs keep a common prefix, because run times are learned from earlier
+    runs. The name of a pod begins with the digest of its gang.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Pseudonyms:
         self._known: dict[str, str] = {"default": "default", "": ""}
 
     def learn(self, facts: Iterable[f.Fact]) -> None:
-        """Learn what is a name: of nodes, namespaces, gangs, pods, queues, users and places."""
+        """Collect the names of nodes, namespaces, gangs, pods, queues, users and places."""
         listed = list(facts)
         gangs = [fact.gang for fact in listed if isinstance(fact, f.GangSeen)]
         for number, gang in enumerate(gangs):
@@ -66,7 +66,7 @@ class Pseudonyms:
                     pass
 
     def learn_names(self, names: Iterable[str]) -> None:
-        """Learn what else is a name: those it knows already keep their digests."""
+        """Collect further names; known names keep their digests."""
         self._learn(*names)
 
     def _run(self, gang: str, number: int) -> str:
@@ -77,7 +77,7 @@ class Pseudonyms:
         self._place(pod.name, pod.gang)
 
     def _place(self, whole: str, of: str | None) -> None:
-        """Learn the name of a pod, or of one that does not exist yet."""
+        """Collect the name of a pod, which may not exist yet."""
         namespace, name = whole.split("/", 1)
         self._learn(namespace)
         gang = (of or "/").split("/", 1)[1]
@@ -108,7 +108,7 @@ class Pseudonyms:
         return value
 
     def text(self, text: str) -> str:
-        """Return free text with every known name replaced that stands as a word of its own."""
+        """Return free text with every known name replaced that is a separate word."""
         longest = sorted((name for name in self._known if len(name) > 1), key=len, reverse=True)
         kept = {"default"}
         known = "|".join(re.escape(name) for name in longest if name not in kept)
@@ -119,7 +119,7 @@ class Pseudonyms:
         )
 
     def history(self, data: Mapping[str, list[list[object]]]) -> dict[str, list[list[object]]]:
-        """Return what was learnt of run times under hidden names."""
+        """Return learned run times with hidden names."""
         runs = []
         for user, name, *times in data["runs"]:
             namespace, _ = str(name).split("/", 1)

@@ -1,8 +1,8 @@
-"""The audit trail: who was stopped, for whom, by what right; what administrators changed meanwhile.
+"""The audit log: preempted gangs, with the reason and the gaining gang, and changes of queues.
 
-One JSON object a line, on disk when it is told. It answers "why was my job killed on Tuesday"
-long after Events are gone, and shows which rules held then. Who wrote a Queue is in the API
-server's own audit log; what the change was is here.
+The file has one JSON object per line, and each line is flushed at once. It answers "why was my job
+killed on Tuesday" long after Events are gone, and shows the rules of that time. The API server's
+own audit log has the user that changed a Queue; this log has the change.
 """
 
 from dataclasses import dataclass, fields
@@ -21,12 +21,12 @@ from gangsched.recording.wire import to_wire
 
 @dataclass(slots=True)
 class AuditLog:
-    """Writes the trail of one engine to a file."""
+    """Writes the audit lines of one engine to a file."""
 
     file: IO[str]
 
     def fact(self, view: EngineView, fact: f.Fact, at_s: float) -> None:
-        """Take a fact the engine is about to hear: changes of queues and reservations are noted."""
+        """Record changes of queues and reservations; the engine must not have the fact yet."""
         match fact:
             case f.QueueSeen(queue):
                 self._seen(at_s, "Queue", view.queues.get(queue.name), queue)
@@ -40,7 +40,7 @@ class AuditLog:
                 pass
 
     def order(self, view: EngineView, order: o.Order, at_s: float) -> None:
-        """Take an order that is carried out: gangs that are stopped, pods that are deleted."""
+        """Record preempted and drained gangs, and deleted pods, when an order is carried out."""
         match order:
             case o.Preempt():
                 data: dict[str, Any] = _gang_data(view, order.gang) | {"pods": order.pods}
@@ -72,7 +72,7 @@ class AuditLog:
         before: Queue | AdvanceReservation | None,
         now: Queue | AdvanceReservation,
     ) -> None:
-        if before is None:  # new, or this process has just begun: which rules hold from now on
+        if before is None:  # a new object, or a new process: record the rules from now on
             settings = {
                 field.name: value
                 for field in fields(now)

@@ -1,4 +1,4 @@
-"""The journal: every fact the engine was told and every decision it took, one JSON line each.
+"""The journal: every fact that the engine observed and every decision, one JSON line each.
 
 `gangsched run` writes one where `journal` is set; `gangsched snapshot` writes the facts of one
 moment in the same form. Read back, it is an engine as it was, or one that decides again.

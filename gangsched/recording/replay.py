@@ -1,4 +1,4 @@
-"""Decide again on what a journal tells, and compare with what was decided then."""
+"""Replay a journal: plan again on its facts, and compare the plans with the recorded ones."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -86,7 +86,7 @@ def replay(
 
 
 def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
-    """Return what these policies decide: nothing where they fail for a gang."""
+    """Return the plan of these policies; an empty one if a policy fails for a gang."""
     try:
         return make_plan(snapshot, policies, at_s)
     except PolicyError:
@@ -105,14 +105,14 @@ def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator
 
 
 def _gist(placement: Placement) -> tuple[object, ...]:
-    """Return what makes a difference: nodes, whom it stops, which GPUs are cut."""
+    """Return the parts of a placement to compare: nodes, preempted gangs, repartitioned GPUs."""
     stops = sorted((eviction.gang, eviction.pods) for eviction in placement.evicts)
     cuts = sorted(cut.node for cut in placement.repartitions)
     return sorted(placement.nodes), stops, cuts, sorted(placement.devices)
 
 
 def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
-    """Return the plan with the placements of then in place of its own."""
+    """Return a plan with the recorded placements instead of its own."""
     planned = tuple(
         Planned(state.id, state.version, placement)
         for gang, placement in then.items()
@@ -125,7 +125,7 @@ def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
 
 
 def _described(placement: Placement | None) -> str:
-    """Say where a placement puts a gang: nodes with their pods, and whom it stops."""
+    """Describe a placement: the nodes with their numbers of pods, and the preempted gangs."""
     if placement is None:
         return ""
     counts: dict[str, int] = {}

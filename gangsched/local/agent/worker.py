@@ -359,9 +359,9 @@ class PodWorker:
         await self._write_status(self._status(phase))
 
     async def _write_status(self, status: Json) -> None:
-        """Write the pod's statuses, one after another.
+        """Write a status of the pod, after all earlier ones.
 
-        A cancelled call may still take effect: no newer status is written before its answer.
+        A cancelled call may take effect later, so a newer status is not written before its answer.
         """
         await asyncio.shield(asyncio.ensure_future(self._write_in_turn(status)))
 
