@@ -28,12 +28,12 @@ _DEVICES = "gpu-fraction-num-devices"
 """KAI's annotations for a part of a GPU."""
 
 
-def near(spec: NearSpec | None) -> TopologyRequest:
+def near(spec: NearSpec | None) -> LevelRequest:
     """Return the topology request of a spec."""
     if spec is None:
-        return TopologyRequest()
+        return LevelRequest()
     slices = tuple(SliceRequest(slice_spec.level, slice_spec.size) for slice_spec in spec.slices)
-    return TopologyRequest(spec.required, spec.preferred, slices)
+    return LevelRequest(spec.required, spec.preferred, slices)
 
 
 def constraints(spec: PodGroupSpec) -> Constraints:
@@ -71,9 +71,7 @@ def merged(spec: Mapping[str, Any], annotations: Mapping[str, str], subject: str
         raise DecodeError(str(error)) from error
 
 
-def role_near(
-    role: NearSpec | None, annotations: Mapping[str, str], subject: str
-) -> TopologyRequest:
+def role_near(role: NearSpec | None, annotations: Mapping[str, str], subject: str) -> LevelRequest:
     """Return the topology request of a role, from its spec and its template's annotations.
 
     Raises:

@@ -37,7 +37,7 @@ def check(needs: PodRequirements) -> None:
             raise DecodeError(f"the weight of a preference is {shown(weight)}; it must be 1 to 100")
 
 
-def few(count: int, bound: Bound, where: str = "") -> None:
+def few(count: int, bound: UpperBound, where: str = "") -> None:
     """Check a count against its bound.
 
     Raises:

@@ -169,7 +169,7 @@ class Queues(ConfigInformer):
         self._facts.observe(f.QueueGone(name))
 
 
-class Declarations(ConfigInformer):
+class DeclarationInformer(ConfigInformer):
     """The informer of a kind with one fact per object, such as Topologies and Reservations."""
 
     def __init__(

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class LeaseTiming:
     """Seconds that a Lease is valid, that its holder relies on it, and between two reads of it."""
 
     duration_s: float = 8.0

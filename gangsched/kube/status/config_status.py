@@ -154,7 +154,7 @@ def _conditions(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     )
 
 
-def _condition(condition: Condition, last_written: Mapping[str, Any]) -> dict[str, str]:
+def _condition(condition: ConfigCondition, last_written: Mapping[str, Any]) -> dict[str, str]:
     """Return a condition as JSON of the API, with the time of its last change."""
     status = str(condition.holds)
     turned = (

@@ -155,7 +155,7 @@ def queue_status(
     }
 
 
-def quotas_effective(view: EngineView, name: str) -> Condition:
+def quotas_effective(view: EngineView, name: str) -> ConfigCondition:
     """Return the condition that all quotas of a queue are in effect as written."""
     tree = view.ledger.usage.tree
     lowered = list(tree.lowered.get(name, {}).values())

@@ -44,7 +44,7 @@ _PROBLEM_MAX = 200
 _TIMES = 2
 
 
-class Entry(msgspec.Struct, frozen=True):
+class QuarantineEntry(msgspec.Struct, frozen=True):
     """A gang or object in quarantine, the reason, and the end in seconds since the epoch."""
 
     subject: str = msgspec.field(name="who")
@@ -117,7 +117,7 @@ class Quarantine:
                 continue
             problem = f"{suspect.times} processes ended while they planned the gang"
             self._gangs = _with(
-                self._gangs, mark, Entry(suspect.subject, problem, now_s + LOST_S), now_s
+                self._gangs, mark, QuarantineEntry(suspect.subject, problem, now_s + LOST_S), now_s
             )
             self._changed = True
         for entry in (*self._gangs.values(), *self._objects.values()):
@@ -140,7 +140,7 @@ class Quarantine:
 
     def add_gang(self, waiting: PendingGang, problem: str, for_s: float, now_s: float) -> None:
         """Quarantine the request of a gang, for every gang of its namespace with this request."""
-        entry = Entry(waiting.gang.id, problem, now_s + for_s)
+        entry = QuarantineEntry(waiting.gang.id, problem, now_s + for_s)
         log.error("%s is set aside: %s", entry.subject, problem)
         self._gangs = _with(self._gangs, request(waiting), entry, now_s)
         self._new = self._changed = True
@@ -193,7 +193,7 @@ class Quarantine:
         cause = error.__cause__ or error
         failure = f"{type(cause).__name__}: {cause}"[:_PROBLEM_MAX]
         problem = f"the scheduler failed on this object ({failure}); please report the error"
-        entry = Entry(subject, problem, now_s + LOST_S)
+        entry = QuarantineEntry(subject, problem, now_s + LOST_S)
         log.error("%s is set aside: %s", subject, problem)
         self._objects = _with(self._objects, _mark(decoded), entry, now_s)
         self._changed = True
@@ -245,7 +245,9 @@ def _digest(text: bytes) -> str:
     return hashlib.blake2b(text, digest_size=16).hexdigest()
 
 
-def _with(entries: dict[str, Entry], mark: str, entry: Entry, now_s: float) -> dict[str, Entry]:
+def _with(
+    entries: dict[str, QuarantineEntry], mark: str, entry: QuarantineEntry, now_s: float
+) -> dict[str, QuarantineEntry]:
     """Return the entries with an additional one, without ended ones and too many old ones."""
     kept = {
         key: kept_entry

@@ -203,7 +203,9 @@ class Volumes:
 
     # -- waiting objects ----------------------------------------------------------------------
 
-    def wait(self, receiver: Reader, uid: str, raw: bytes, answered: "Asked | None") -> None:
+    def wait(
+        self, receiver: UpdateReceiver, uid: str, raw: bytes, answered: "Asked | None"
+    ) -> None:
         """Have an object read again once one of its claims is answered otherwise."""
         self._wait_no_more(uid)
         if answered is None or all(map(self._final, answered.answers)):
