@@ -82,7 +82,7 @@ def test_every_former_name_is_tested():
 
 
 def test_policies_are_found_by_entry_point_and_the_nearest_is_named():
-    assert type(load_policies(SchedulerConfig(placer="spread")).placer).__name__ == "Spread"
+    assert type(load_policies(SchedulerConfig(placer="spread")).placer).__name__ == "SpreadPlacer"
     with pytest.raises(
         ConfigError, match=r"no policy 'sprad'; there are: .*; did you mean 'spread'"
     ):
