@@ -303,10 +303,10 @@ def storage_class(raw: bytes) -> StorageClass:
 
 
 def reports_capacity(raw: bytes) -> bool:
-    """Return whether a CSIDriver reports how much storage there is where.
+    """Return whether a CSIDriver reports the storage that it has for each topology segment.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the CSIDriver is malformed.
 
     """
     return _decoded(raw, _DriverObject, "CSIDriver").spec.storage_capacity
