@@ -335,4 +335,4 @@ KEYS = frozenset(
         f"{VOLCANO}preemptable",
     }
 )
-"""Every annotation that says where a gang shall go: a quick check shows that a pod has none."""
+"""All annotations of dialects, for a quick check whether a pod has any."""

@@ -75,7 +75,7 @@ def replay(
                 engine.tick(entry.at_s)
             case "look":
                 look = engine.begin_cycle(entry.at_s, pods_max=entry.data["starts"]), entry.at_s
-            case "plan" if look is not None:  # where none came of it, a gang took too long, perhaps
+            case "plan" if look is not None:  # a cycle has no plan line if its planning failed
                 plan = _plan(*look, policies)
                 done.plans += 1
                 then = placements_of(entry)

@@ -68,7 +68,7 @@ def _names(cls: Any) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _renaming(kind: Any) -> Convert | None:
-    """Return what gives the JSON values of a type the present names; None where they have them."""
+    """Return the conversion of a type's JSON values to present names; None if there is none."""
     return _renaming_of(inspect.type_info(kind))
 
 

@@ -19,7 +19,7 @@ _FIXED: dict[str, Any] = {
 Manager = Literal[
     "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikueue"
 ]
-"""Who may be asked to run a job (KEP-693)."""
+"""Controllers that may run a job (KEP-693)."""
 
 
 class SchedulingPolicy(ApiModel):

@@ -18,7 +18,7 @@ from gangsched.kube.decoding.schemas import (
 )
 
 Terms = tuple[NodeTerm, ...]
-"""One of them must hold; none at all restricts nothing."""
+"""Alternatives: one of the terms must hold; no terms restrict nothing."""
 
 Key = tuple[str, str]
 """Namespace and name of a claim."""
@@ -39,7 +39,7 @@ _TERMS = 64
 
 
 class ObjectMetadata(Metadata):
-    """Of an object that we change, with the version that a change is made to."""
+    """The metadata of an object that gangsched changes; the version guards a change."""
 
     resource_version: str = ""
 
@@ -68,7 +68,7 @@ class _Phase(_Part):
 
 
 class ClaimSpec(_Part):
-    """The API's PersistentVolumeClaimSpec; a null class asks for the default one."""
+    """The API's PersistentVolumeClaimSpec; a null class means the default class."""
 
     volume_name: str = ""
     access_modes: list[str] = []
@@ -135,12 +135,12 @@ class _CapacityObject(_Part):
 
 
 Wanted = tuple[str, int, tuple[str, ...], tuple[Expression, ...], str, str]
-"""What a claim asks of a volume: class, bytes, access modes, labels, mode, attributes class."""
+"""The request of a claim: class, bytes, access modes, labels, mode, attributes class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim; `selected` is the node that its volume is to be provisioned for."""
+    """A claim; `selected` is the node for which its volume is provisioned."""
 
     key: Key
     uid: str
@@ -155,18 +155,18 @@ class Claim:
 
     @property
     def class_name(self) -> str:
-        """Return the name of its storage class."""
+        """Return the name of the claim's storage class."""
         return self.wanted[0]
 
     @property
     def alone(self) -> bool:
-        """Return whether one pod at a time may use it."""
+        """Return whether only one pod at a time may use the claim."""
         return ALONE in self.wanted[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume, and the nodes it can be reached from; None where it names too many."""
+    """A volume, and the `terms` of the nodes that reach it; None if it names too many nodes."""
 
     name: str
     uid: str
@@ -182,7 +182,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A storage class; `provisioner` is empty where its volumes are made by hand."""
+    """A storage class; `provisioner` is empty if an administrator creates its volumes."""
 
     name: str
     provisioner: str
@@ -194,7 +194,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How large a volume of a class may be on some nodes; `terms` is None where none has any."""
+    """The largest volume of a class on some nodes; `terms` is None if no node has storage."""
 
     class_name: str
     size: int
@@ -208,7 +208,7 @@ def claim(raw: bytes) -> Claim:
     """Read a claim.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
     claim_object = _decoded(raw, _ClaimObject, "PersistentVolumeClaim")
@@ -232,7 +232,7 @@ def template(key: Key, body: Any, default_class: str) -> Claim:
     """Return the claim that will be made of the template of an ephemeral volume.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
     try:
@@ -247,7 +247,7 @@ def volume(raw: bytes) -> Volume:
     """Read a volume.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
     volume_object = _decoded(raw, _VolumeObject, "PersistentVolume")
@@ -279,7 +279,7 @@ def storage_class(raw: bytes) -> StorageClass:
     """Read a storage class.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
     class_object = _decoded(raw, _ClassObject, "StorageClass")
@@ -316,7 +316,7 @@ def capacity(raw: bytes) -> Capacity:
     """Read a CSIStorageCapacity.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
     capacity_object = _decoded(raw, _CapacityObject, "CSIStorageCapacity")
@@ -369,7 +369,7 @@ def _expression(requirement: Requirement) -> Expression:
 
 
 def _terms(volume_object: _VolumeObject) -> Terms | None:
-    """Return the nodes of a volume, as terms one of which must hold; None where they are many."""
+    """Return the nodes of a volume as alternative terms; None if there are too many."""
     zones = tuple(
         Expression(key, "In", tuple(volume_object.metadata.labels[key].split("__")))
         for key in _ZONES

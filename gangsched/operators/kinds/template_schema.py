@@ -135,7 +135,7 @@ class ClaimTemplate(msgspec.Struct, rename="camel"):
 
 
 def template_error(template: Json, shape: type[msgspec.Struct] = PodTemplate) -> str:
-    """Return what of a template has not the shape of what it is for, and where, or nothing."""
+    """Return the first field of a template with a wrong shape, with its problem, or nothing."""
     if too_deep(template):
         return f"template: nested deeper than {DEPTH_MAX} levels"
     try:
