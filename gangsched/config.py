@@ -166,7 +166,7 @@ class SchedulerConfig(PolicyConfig):
     variable that a container sets itself has precedence."""
 
     schedule_trials: bool = True
-    """Whether gangsched schedules pods of Jobs of Experiments whose template names no scheduler."""
+    """Whether gangsched schedules pods of Experiments' Jobs if the template names no scheduler."""
 
     evaluation_s: float = Field(EVALUATION_S.most, ge=1)
     """Seconds that one evaluation may take: the search for the next points of an Experiment,
@@ -246,7 +246,7 @@ class SchedulerConfig(PolicyConfig):
     """Name in the certificate: the Service by which kube-scheduler finds the leader."""
 
     metrics_access: Literal["open", "reviewed"] = "open"
-    """Who may read /metrics: every client, or users whom the API server allows to `get` it."""
+    """Clients that may read /metrics: all, or users with the permission to `get` it."""
 
     extender_port: int = Field(0, ge=0, le=65535)
     """Port of the extender; 0 takes a free one."""
@@ -322,19 +322,19 @@ def one_sentence(error: ValidationError, subject: str) -> str:
 def strangers(annotation: Any, value: object, where: str = "") -> Iterator[str]:
     """Yield a sentence for each field that no model has, with the nearest one that there is."""
     if isinstance(value, list):
-        for at, one in enumerate(value):
+        for at, item_value in enumerate(value):
             for item in _parts(annotation, (tuple, list)):
-                yield from strangers(item, one, f"{where}[{at}]")
+                yield from strangers(item, item_value, f"{where}[{at}]")
         return
     model = next(_parts(annotation, ()), None)
     if not isinstance(value, dict) or model is None:
         return
     fields = {field.alias or name: field for name, field in model.model_fields.items()}
     fields = {name: field for name, field in fields.items() if not field.exclude}
-    for name, one in value.items():
+    for name, item_value in value.items():
         path = f"{where}.{name}".lstrip(".")
         if name in fields:
-            yield from strangers(fields[name].annotation, one, path)
+            yield from strangers(fields[name].annotation, item_value, path)
             continue
         near = get_close_matches(str(name)[:_LETTERS_OF_FIELD], fields, n=1)
         hint = f"there are: {', '.join(fields)}"
@@ -356,10 +356,10 @@ def _parts(annotation: Any, of: tuple[type, ...]) -> Iterator[type[BaseModel]]:
     """Yield the models an annotation names: by themselves, or as the items `of` sequences."""
     origin = get_origin(annotation)
     if origin in (Union, UnionType):
-        for one in get_args(annotation):
-            yield from _parts(one, of)
+        for argument in get_args(annotation):
+            yield from _parts(argument, of)
     elif origin in of:
-        for one in get_args(annotation):
-            yield from _parts(one, ())
+        for argument in get_args(annotation):
+            yield from _parts(argument, ())
     elif not of and isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation

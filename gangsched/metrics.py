@@ -82,7 +82,7 @@ class Metrics:
         self.leader = Gauge("gangsched_leader", "1 if this process leads, else 0.", registry=reg)
         self.gangs = Gauge(
             "gangsched_gangs",
-            "Gangs by state; a gang whose pods all ended is Finished.",
+            "Gangs by state; a gang is Finished if all its pods have ended.",
             ["state"],
             registry=reg,
         )

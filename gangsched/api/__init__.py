@@ -1,1 +1,1 @@
-"""The border: pydantic models of our CRDs and of what else comes in, and the CRD generator."""
+"""Pydantic models of our CRDs and of other objects that users write, and the CRD generator."""

@@ -1,16 +1,16 @@
-"""What all border models share."""
+"""The base classes of all API models."""
 
 from pydantic import BaseModel, ConfigDict, Field
 
 
 class ApiModel(BaseModel):
-    """A part of an API object; unknown fields are the API server's business, not ours."""
+    """A part of an API object; unknown fields are ignored, because the API server checks them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
 class Condition(ApiModel):
-    """A condition as metav1.Condition has it."""
+    """A condition in the form of metav1.Condition."""
 
     type: str
     status: str

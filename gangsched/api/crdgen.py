@@ -106,8 +106,8 @@ def manifest(crd: Crd) -> Schema:
 def _superseded(crd: Crd, version: str) -> Schema:
     if version not in crd.superseded:
         return {}
-    said = f"{crd.group}/{version} {crd.kind} is superseded by {crd.group}/{crd.version}"
-    return {"deprecated": True, "deprecationWarning": f"{said}, which has the same fields"}
+    superseded = f"{crd.group}/{version} {crd.kind} is superseded by {crd.group}/{crd.version}"
+    return {"deprecated": True, "deprecationWarning": f"{superseded}, which has the same fields"}
 
 
 def structural(model: type[BaseModel]) -> Schema:

@@ -76,13 +76,13 @@ def _quota_rules(schema: Schema) -> None:
         quotas["items"]["properties"][name]["maxLength"] = _QUANTITY_LETTERS
         given = "" if name == "nominal" else f"!has(self.{name}) || "
         value = f"string(self.{name})"
-        said = f"{name} of {{resource}} is {{value}}; a quantity of 0 or more is allowed"
+        sentence = f"{name} of {{resource}} is {{value}}; a quantity of 0 or more is allowed"
         rules.append(
             {
                 "rule": f"{given}isQuantity({value}) && "
                 f"!quantity({value}).isLessThan(quantity('0'))",
                 "message": f"{name} must be a quantity of 0 or more",
-                "messageExpression": _said(said, value),
+                "messageExpression": _as_cel(sentence, value),
                 "fieldPath": f".{name}",
             }
         )
@@ -107,7 +107,7 @@ def _quota_rules(schema: Schema) -> None:
     ]
 
 
-def _said(sentence: str, value: str) -> str:
+def _as_cel(sentence: str, value: str) -> str:
     """Return the CEL expression of a sentence about a resource and a value."""
     before, after = sentence.split("{resource}")
     between, end = after.split("{value}")

@@ -1,8 +1,8 @@
-"""The ways peers and we say where a gang shall go, as fields of our PodGroup's spec.
+"""Placement requests in the annotations of gangsched and other schedulers, as PodGroup fields.
 
-Each dialect is a function from annotations (or a part of the peer's own object) to claims: a field
-of ours, its value, and the key it was said with. Two claims that differ on one field are an error
-that names both keys.
+Each dialect is a function from annotations, or from a part of another scheduler's object, to
+claims. A claim is a field of our spec, its value, and the key that has the value. Two claims with
+different values for one field are an error that names both keys.
 """
 
 import json
@@ -14,11 +14,11 @@ from gangsched.core.model.text import WHOLE_MAX, shown, whole
 
 Fields = dict[str, Any]
 Claim = tuple[str, Any, str]
-"""Field of our spec (dotted), value, and the key it was said with."""
+"""Field of our spec (dotted), value, and the key that has the value."""
 
 
 class DialectError(Exception):
-    """What was asked cannot be understood; the message is the whole sentence."""
+    """A request is malformed; the message is the whole sentence."""
 
 
 OURS = f"{names.GROUP}/"
@@ -35,7 +35,7 @@ def from_annotations(annotations: Mapping[str, str], subject: str) -> Fields:
     """Translate every dialect found in annotations into fields of our PodGroup's spec.
 
     Raises:
-        DialectError: a value is wrong, or two dialects disagree.
+        DialectError: a value is malformed, or two dialects contradict each other.
 
     """
     claims: list[Claim] = []
@@ -50,9 +50,9 @@ def admitted_elsewhere(*pods: Mapping[str, str] | None) -> bool:
 
 
 def queue_of(*keys: Mapping[str, str], admitted: bool = False) -> str | None:
-    """Return the queue that labels or annotations name, ours before the peers'.
+    """Return the queue that labels or annotations name; keys of gangsched.io have precedence.
 
-    What Kueue `admitted` is in a queue of Kueue's, which is none of ours.
+    If Kueue `admitted` an object, its label names a queue of Kueue, and is ignored.
     """
     for key in names.QUEUE_LABELS:
         if admitted and key.startswith(KUEUE):
@@ -93,7 +93,7 @@ def from_volcano(constraint: Mapping[str, Any], subject: str) -> Fields:
 
 def from_upstream(constraints: Mapping[str, Any], subject: str) -> Fields:
     """Translate schedulingConstraints of scheduling.k8s.io: exactly one required key."""
-    keys = [one["key"] for one in constraints.get("topology", [])]
+    keys = [constraint["key"] for constraint in constraints.get("topology", [])]
     if len(keys) > 1:
         raise DialectError(f"{subject}: schedulingConstraints.topology has {len(keys)} keys, not 1")
     return settle(
@@ -101,44 +101,44 @@ def from_upstream(constraints: Mapping[str, Any], subject: str) -> Fields:
     )
 
 
-def merge(spec: Mapping[str, Any], asked: Fields, subject: str) -> Fields:
-    """Add what annotations ask to a spec.
+def merge(spec: Mapping[str, Any], annotated: Fields, subject: str) -> Fields:
+    """Return a spec with the fields of annotations added.
 
     Raises:
-        DialectError: the spec says something else.
+        DialectError: the spec has another value for a field.
 
     """
-    claims = [(field, value, "spec") for field, value in _flat(spec, asked)]
-    claims += [(field, value, "an annotation") for field, value in _flat(asked, asked)]
+    claims = [(field, value, "spec") for field, value in _flat(spec, annotated)]
+    claims += [(field, value, "an annotation") for field, value in _flat(annotated, annotated)]
     return {**spec, **settle(claims, subject, onto=spec)}
 
 
 def settle(claims: Iterable[Claim], subject: str, onto: Mapping[str, Any] | None = None) -> Fields:
-    """Bring claims together; `onto` is what a nested field is added to.
+    """Return the fields of claims; nested fields are added to the objects of `onto`.
 
     Raises:
-        DialectError: two of them differ.
+        DialectError: two claims have different values for a field.
 
     """
-    said: dict[str, tuple[Any, str]] = {}
+    first_claims: dict[str, tuple[Any, str]] = {}
     for field, value, key in claims:
-        known = said.setdefault(field, (value, key))
+        known = first_claims.setdefault(field, (value, key))
         if known[0] != value:
             raise DialectError(
                 f"{subject}: {known[1]} asks for {field} {shown(known[0])}, and {key} for "
                 f"{shown(value)}; they must agree"
             )
-    found: Fields = {}
-    for field, (value, _) in said.items():
+    settled: Fields = {}
+    for field, (value, _) in first_claims.items():
         head, _, rest = field.partition(".")
         if rest:
             base = (onto or {}).get(head) or {}
             if not isinstance(base, Mapping):
                 raise DialectError(f"{subject}: spec.{head} is {shown(base)}; it must be an object")
-            found.setdefault(head, dict(base))[rest] = value
+            settled.setdefault(head, dict(base))[rest] = value
         else:
-            found[head] = value
-    return found
+            settled[head] = value
+    return settled
 
 
 def _flat(values: Mapping[str, Any], like: Fields) -> Iterator[tuple[str, Any]]:
@@ -175,8 +175,8 @@ def _kueue(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
     layers = f"{KUEUE}podset-slice-required-topology-constraints"
     if layers in annotations:
         where = f"{subject}: annotation {layers}"
-        found = _slices(annotations[layers], where, level="topology")
-        yield "topology.slices", found, layers
+        slices = _slices(annotations[layers], where, level="topology")
+        yield "topology.slices", slices, layers
 
 
 def _kai(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
@@ -197,14 +197,18 @@ def _volcano(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
     mode, tier = f"{VOLCANO}network-topology-mode", f"{VOLCANO}network-topology-highest-tier"
     if mode not in annotations and tier not in annotations:
         return
-    said = annotations.get(mode, "hard")
-    if said not in ("hard", "soft"):
+    strictness = annotations.get(mode, "hard")
+    if strictness not in ("hard", "soft"):
         raise DialectError(
-            f"{subject}: annotation {mode} is {shown(said)}; it must be hard or soft"
+            f"{subject}: annotation {mode} is {shown(strictness)}; it must be hard or soft"
         )
     if tier in annotations:
         number = _number(annotations[tier], f"{subject}: annotation {tier}")
-        yield f"topology.{'required' if said == 'hard' else 'preferred'}", f"tier-{number}", tier
+        yield (
+            f"topology.{'required' if strictness == 'hard' else 'preferred'}",
+            f"tier-{number}",
+            tier,
+        )
 
 
 def _jobset(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
@@ -214,18 +218,19 @@ def _jobset(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
 
 
 def _queueing(annotations: Mapping[str, str], subject: str) -> Iterator[Claim]:
-    """How long, and whether it may be stopped, in the words of Kueue, KAI and Volcano."""
+    """Run time limit and preemptibility, in the annotations of Kueue, KAI and Volcano."""
     key = f"{KUEUE}max-exec-time-seconds"
     if key in annotations:
         yield "maxRuntimeSeconds", _number(annotations[key], f"{subject}: {key}"), key
     key = f"{KAI}preemptibility"
     if key in annotations:
-        said = annotations[key]
-        if said not in ("preemptible", "non-preemptible"):
+        preemptibility = annotations[key]
+        if preemptibility not in ("preemptible", "non-preemptible"):
             raise DialectError(
-                f"{subject}: {key} is {shown(said)}; it must be preemptible or non-preemptible"
+                f"{subject}: {key} is {shown(preemptibility)}; it must be preemptible or "
+                f"non-preemptible"
             )
-        yield "preemptible", said == "preemptible", key
+        yield "preemptible", preemptibility == "preemptible", key
     key = f"{VOLCANO}preemptable"
     if key in annotations:
         yield "preemptible", _flag(annotations[key], f"{subject}: {key}"), key
@@ -249,10 +254,10 @@ def _text(value: str, where: str) -> str:
 
 
 def _list(value: str, where: str) -> list[str]:
-    found = [part.strip() for part in value.split(",")]
-    if not all(found):
+    parts = [part.strip() for part in value.split(",")]
+    if not all(parts):
         raise DialectError(f"{where} is {shown(value)}; it must be names with commas between")
-    return found
+    return parts
 
 
 def _number(value: str, where: str) -> int:
@@ -271,18 +276,18 @@ def _flag(value: str, where: str) -> bool:
 
 
 def _spread(value: str, where: str) -> list[Fields]:
-    found = []
+    spreads = []
     for part in _list(value, where):
         level, _, most = part.partition("=")
-        found.append({"level": level, "maxPods": _number(most, f"{where}: {level}")})
-    return found
+        spreads.append({"level": level, "maxPods": _number(most, f"{where}: {level}")})
+    return spreads
 
 
 def _slices(value: str, where: str, level: str = "level") -> list[Fields]:
     example = json.dumps([{level: "rack", "size": 4}])
     try:
         layers = json.loads(value)
-        return [{"level": str(one[level]), "size": int(one["size"])} for one in layers]
+        return [{"level": str(layer[level]), "size": int(layer["size"])} for layer in layers]
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise DialectError(
             f"{where} is {shown(value)}; it must be JSON such as {example}"
@@ -330,4 +335,4 @@ KEYS = frozenset(
         f"{VOLCANO}preemptable",
     }
 )
-"""Every annotation that says where a gang shall go: a quick check shows that a pod has none."""
+"""All annotations of dialects, for a quick check whether a pod has any."""

@@ -1,4 +1,4 @@
-"""Labels and annotations of our group that mean nothing: most likely they are misspelt."""
+"""Detect unknown labels and annotations of gangsched.io, which are probably misspelt."""
 
 from collections.abc import Mapping
 from difflib import get_close_matches
@@ -35,17 +35,17 @@ KNOWN = frozenset(
         ),
     }
 )
-"""All that we read or write, on whatever object."""
+"""All labels and annotations of gangsched.io that gangsched reads or writes, on any object."""
 
 
 def ours(keys: Mapping[str, str]) -> dict[str, str]:
-    """Return those labels or annotations that are of our group, known or not."""
+    """Return the labels or annotations of gangsched.io, known or unknown."""
     return {key: value for key, value in keys.items() if key.startswith(dialects.OURS)}
 
 
 def unknown(*keys: Mapping[str, str] | None) -> str:
-    """Return a sentence about the labels and annotations that nobody reads; "" for none."""
-    found = sorted(
+    """Return a sentence about unknown labels and annotations of gangsched.io; "" for none."""
+    unknown_keys = sorted(
         {
             key
             for some in keys
@@ -53,12 +53,12 @@ def unknown(*keys: Mapping[str, str] | None) -> str:
             if key.startswith(dialects.OURS) and key not in KNOWN
         }
     )
-    if not found:
+    if not unknown_keys:
         return ""
-    said = []
-    for key in found[:_NAMED]:
+    hints = []
+    for key in unknown_keys[:_NAMED]:
         near = get_close_matches(key, sorted(KNOWN), 1, 0.8)
-        said.append(shown(key) + (f" (did you mean {near[0]}?)" if near else ""))
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    verb = "is" if len(found) == 1 else "are"
-    return f"{', '.join(said)}{more} {verb} not known: no label or annotation is called so."
+        hints.append(shown(key) + (f" (did you mean {near[0]}?)" if near else ""))
+    more = f" and {len(unknown_keys) - _NAMED} more" if len(unknown_keys) > _NAMED else ""
+    verb = "is" if len(unknown_keys) == 1 else "are"
+    return f"{', '.join(hints)}{more} {verb} not known: no label or annotation is called so."

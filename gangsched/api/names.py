@@ -1,4 +1,4 @@
-"""Labels, annotations and names that users and other programs see. They never change meaning."""
+"""Names in the API: labels, annotations and the scheduling gate. Their meanings never change."""
 
 GROUP = "gangsched.io"
 VERSION = "v1beta1"
@@ -7,7 +7,7 @@ SUPERSEDED = ("v1alpha1",)
 """Earlier versions that are still served, with the same fields (docs/decisions/0026)."""
 
 POD_GROUP_LABEL = "gangsched.io/pod-group"
-"""Pod label: the PodGroup it belongs to. With MIN_MEMBER_LABEL no PodGroup object is needed."""
+"""Label of a pod: its PodGroup. With MIN_MEMBER_LABEL the gang needs no PodGroup object."""
 
 MIN_MEMBER_LABEL = "gangsched.io/min-member"
 ROLE_LABEL = "gangsched.io/role"
@@ -20,40 +20,40 @@ QUEUE_LABELS = (
     "kai.scheduler/queue",
     "runai/queue",
 )
-"""Labels and annotations that name a queue, the first found counts."""
+"""Labels and annotations that name a queue; the first one that an object has counts."""
 
 USER_ANNOTATION = "gangsched.io/user"
-"""Who asked for a job. Written by the admission policy from the request, never by users."""
+"""User that created an object. The admission policy writes it from the request; users cannot."""
 
 USER_POLICY = "gangsched-user"
-"""The admission policy, and its binding, that write it."""
+"""Name of the admission policy that writes USER_ANNOTATION, and of its binding."""
 
 RUNTIME_ANNOTATION = "gangsched.io/expected-runtime-seconds"
 CHECKPOINT_ANNOTATION = "gangsched.io/checkpoint-at"
-"""When a job last saved its work (RFC 3339): preemption prefers those who lose least."""
+"""Time of a job's last checkpoint (RFC 3339): preemption prefers gangs that lose little work."""
 
 PREEMPTED_ANNOTATION = "gangsched.io/preempted-at"
-"""Written by us on pods that are stopped for another gang, with the condition DisruptionTarget."""
+"""gangsched writes it on pods of preempted gangs, with the condition DisruptionTarget."""
 
 GATE = "gangsched.io/gang"
 WOKEN_ANNOTATION = "gangsched.io/woken-at"
-"""Written by us on pods that kube-scheduler put aside: it looks again at what has changed."""
+"""gangsched writes it on a pod that kube-scheduler marked unschedulable: the change is a retry."""
 
 NO_GATE_ANNOTATION = "gangsched.io/pinned"
-"""On pods created by our controllers for a reserved node: the admission policy adds no gate."""
+"""On pods that our controllers create for a reserved node: the admission policy adds no gate."""
 
 DEVICES_ANNOTATION = "gangsched.io/gpu-devices"
-"""Written by us when a pod that shares GPUs is bound: their indices on its node."""
+"""gangsched writes it when it binds a pod that shares GPUs: the indices of the GPUs on the node."""
 
 MINIMUM_ANNOTATION = "gangsched.io/started-with"
-"""Written by us when a pod is bound: how many members of its gang had to start together."""
+"""gangsched writes it when it binds a pod: how many members of the gang had to start together."""
 
 MIG_LABEL = "gangsched.io/mig"
 MIG_DYNAMIC = "dynamic"
-"""On a node: gangsched may have its idle GPUs cut anew (MIG)."""
+"""Label of a node: gangsched may repartition its idle GPUs (MIG)."""
 
 MIG_LAYOUT_ANNOTATION = "gangsched.io/mig-layout"
-"""Written by us on a node whose GPUs we had cut: the layout behind its nvidia.com/mig.config."""
+"""gangsched writes it on a node that it repartitions: the layout of its nvidia.com/mig.config."""
 
 INDEX_LABELS = (
     "gangsched.io/rank",
@@ -62,10 +62,10 @@ INDEX_LABELS = (
     "leaderworkerset.sigs.k8s.io/worker-index",
     "apps.kubernetes.io/pod-index",
 )
-"""Pod labels with a pod's index within its role."""
+"""Labels with the index of a pod in its role."""
 
 COSCHEDULING_LABEL = "scheduling.x-k8s.io/pod-group"
 REPORTER = "gangsched"
 
 REFUSAL_PREFIX = "gangsched:"
-"""Begins every refusal of the extender, so that its echo in a pod's condition is known as ours."""
+"""Begins every refusal of the extender: kube-scheduler copies it into conditions of pods."""

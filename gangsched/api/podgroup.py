@@ -189,7 +189,7 @@ class PodGroupStatus(ApiModel):
 
     phase: str = Field("", description="Gathering, Pending, Reserved, Binding, Placed or Broken.")
     message: str = Field("", description="State of the gang, in one sentence.")
-    queue: str = Field("", description="Queue whose quota the gang uses.")
+    queue: str = Field("", description="Queue that the gang is charged to.")
     assignments: list[Assignment] = Field(
         default_factory=list,
         max_length=100_000,

@@ -1,4 +1,4 @@
-"""The Queue of gangsched.io/v1beta1, and the Reservation that books room in advance."""
+"""The kinds Queue and Reservation (an advance reservation of nodes) of gangsched.io/v1beta1."""
 
 from typing import Annotated, Literal
 
@@ -169,7 +169,7 @@ class QueueSpec(ApiModel):
     exclusive: str = Field(
         "",
         max_length=316,
-        description="Coarsest level of a Topology whose domains gangs of the queue and its "
+        description="Coarsest level of a Topology with domains that gangs of the queue and its "
         "subqueues may reserve for themselves by topology.exclusive: a name, a node "
         "label, or host for single nodes. No other gang can use the free capacity of "
         "such a domain, and no quota counts it. Default: none.",

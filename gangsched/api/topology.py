@@ -20,7 +20,7 @@ class LevelSpec(ApiModel):
         min_length=1,
         max_length=316,
         pattern=_LABEL,
-        description="Node label whose value names the domain inside that of the level above.",
+        description="Node label. Its value names a domain inside the domain of the level above.",
     )
     name: str = Field(
         "",
@@ -60,10 +60,10 @@ class TopologySpec(ApiModel):
         return levels
 
     def topology(self, name: str) -> Topology:
-        """Return it as the core knows it."""
+        """Return the topology as a value of the core."""
         levels = tuple(
-            Level(one.nodeLabel, one.short(), Fabric(one.fabric) if one.fabric else None)
-            for one in self.levels
+            Level(level.nodeLabel, level.short(), Fabric(level.fabric) if level.fabric else None)
+            for level in self.levels
         )
         return Topology(name, levels)
 

@@ -200,7 +200,9 @@ async def _permissions(client: KubeClient, home: str) -> AsyncIterator[Finding]:
 
     allowed = await asyncio.gather(*map(is_allowed, permissions))
     pairs = zip(permissions, allowed, strict=True)
-    lacking = sorted({f"{asked[2]} {asked[1]}" for asked, is_granted in pairs if not is_granted})
+    lacking = sorted(
+        {f"{permission[2]} {permission[1]}" for permission, is_granted in pairs if not is_granted}
+    )
     if lacking:
         yield Finding("fail", "rights", f"the account may not {_first_names(lacking)}", INSTALL)
     else:

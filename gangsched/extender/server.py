@@ -1,10 +1,10 @@
-"""/filter, /bind and /healthz for kube-scheduler, and the binding that goes through it.
+"""/filter, /bind and /healthz for kube-scheduler, and the binder that uses them.
 
-kube-scheduler asks /filter in its serial scheduling cycle, so the answer is a look-up of the
-pod's reservation and never solves anything. Its /bind call comes when the pod has passed all
-its own filters; we hold the call until the whole gang has, then bind every member ourselves.
+kube-scheduler calls /filter in its serial scheduling cycle. So the answer is a look-up of the pod's
+assigned node, and never waits for a plan. kube-scheduler calls /bind when the pod has passed its
+own filters. gangsched holds the call until the whole gang has passed, and then binds every member.
 
-JSON: k8s.io/kube-scheduler/extender/v1, whose fields carry no tags, hence the Go names.
+The JSON is k8s.io/kube-scheduler/extender/v1. Its Go structs have no tags, hence the field names.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 _BODY_MAX = 64 * 2**20  # the names of 100,000 nodes and a large pod fit in less
 _HOLD_MARGIN_S = 15.0
 _SEEN_S = 10.0
-"""How far our watch of pods may be behind kube-scheduler's."""
+"""Seconds that the watch of pods may be behind kube-scheduler's watch."""
 
 
 class _Metadata(msgspec.Struct):
@@ -71,7 +71,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class ExtenderBinder:
-    """A `Binding` by way of kube-scheduler, and the routes kube-scheduler calls."""
+    """Binds pods with kube-scheduler's own checks, and serves the routes that it calls."""
 
     beyond_is_judged = True
 
@@ -80,28 +80,28 @@ class ExtenderBinder:
         context: BinderContext,
         schedule_timeout_s: float,
     ) -> None:
-        """Answer while the context says that the state of this process may be acted upon."""
+        """Answer calls only while the process may act on its state (`context.acts`)."""
         self._engine, self._pods = context.engine, context.pods
         self._observe, self._acts = context.observe, context.acts
         self._hold_s = schedule_timeout_s + _HOLD_MARGIN_S
         self._held: dict[PodUid, list[asyncio.Future[str]]] = {}
         self._unschedulable: dict[PodUid, None] = {}
         self._unseen: dict[PodUid, asyncio.Event] = {}
-        """Pods that kube-scheduler saw before we did, until we do."""
+        """Events of pods that kube-scheduler knows and gangsched has not observed yet."""
 
     # -- orders -------------------------------------------------------------------------------
 
     def prepare(self, order: o.Prepare) -> None:
-        """Let kube-scheduler have the pod: ungate it, or wake one that it put aside."""
+        """Let kube-scheduler try the pod: ungate it, or requeue it if it was unschedulable."""
         self._catch_up(order.uid)
         if order.gated:
             self._pods.start(self._ungate(order))
         elif self._unschedulable.pop(order.uid, False) is None:
-            # A pod an extender turned away waits for "any cluster event": make one.
+            # A pod that an extender rejected waits for "any cluster event": make such an event.
             self._pods.start(self._pods.trigger_requeue(order))
 
     def _catch_up(self, uid: PodUid) -> None:
-        """Let what came for a pod before it was seen go on."""
+        """Continue the calls that came before the pod was observed."""
         seen = self._unseen.pop(uid, None)
         if seen is not None:
             seen.set()
@@ -163,10 +163,10 @@ class ExtenderBinder:
         return _FilterResult(FailedNodes=dict.fromkeys(offered, f"{REFUSAL_PREFIX} {reason}"))
 
     def _awaited(self, uid: PodUid, pod: _Metadata) -> NodeName | None:
-        """Return the node of a pod that was made for its reserved place, and is not seen here yet.
+        """Return the node of a pod that was created for its assigned node and is not observed yet.
 
-        kube-scheduler often hears of such a pod first, since it has no gate. It is at the barrier
-        only when it was seen, and is what was planned.
+        kube-scheduler often observes such a pod first, because the pod has no gate. The pod is at
+        the barrier only when gangsched has observed it and it is the planned one.
         """
         if self._engine.view.pod(uid) is not None:
             return None
@@ -187,7 +187,7 @@ class ExtenderBinder:
         return self._reply(_BindResult(await self._hold(PodUid(args.PodUID), NodeName(args.Node))))
 
     async def _hold(self, uid: PodUid, node: NodeName) -> str:
-        """Keep the call at the barrier; return the empty string once the pod is bound."""
+        """Hold the call at the barrier; return an empty string when the pod is bound."""
         seen = self._unseen.get(uid)
         if seen is not None:
             with contextlib.suppress(TimeoutError):
@@ -215,11 +215,11 @@ class ExtenderBinder:
         return response
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Remember that kube-scheduler puts this pod aside until it changes."""
+        """Record that kube-scheduler does not retry the pod until it changes."""
         self._unschedulable[uid] = None
 
     def forget(self, uid: PodUid) -> None:
-        """Drop what is remembered of a pod that is gone."""
+        """Forget a deleted pod."""
         self._unschedulable.pop(uid, None)
         self._catch_up(uid)
         self._answer(uid, "the pod is gone")

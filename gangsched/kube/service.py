@@ -1,7 +1,7 @@
-"""The scheduler in a cluster: watches make facts, the engine decides, orders become calls.
+"""The scheduler in a cluster: watches make facts, the engine decides, orders become API calls.
 
-One asyncio task owns the engine. Plans are made in a thread of their own on a snapshot, so that
-facts keep arriving meanwhile; `accept` checks them again.
+One asyncio task owns the engine. Each plan is made in its own thread on a snapshot, so that facts
+can be observed meanwhile. Then `accept` checks the plan against the newer state.
 """
 
 import asyncio
@@ -63,7 +63,7 @@ _TICK_S = 0.2
 
 
 async def lead_at_once() -> None:
-    """Return at once: there is no other process."""
+    """Return at once, because no other process may lead."""
 
 
 def steady_clock() -> Callable[[], float]:
@@ -73,7 +73,7 @@ def steady_clock() -> Callable[[], float]:
 
 
 def _ignore(_: o.Order) -> None:
-    """Carry nothing out."""
+    """Ignore an order."""
 
 
 def _limits(config: SchedulerConfig) -> Limits:
@@ -109,12 +109,12 @@ class Scheduler:
         on_fact: Callable[[f.Fact], None] = lambda _: None,
         dispatch: Dispatch | None = None,
     ) -> None:
-        """With `read_only`, carry no order out; with `dispatch`, by that instead of API calls."""
+        """Take `read_only`: no order is carried out. `dispatch` replaces the API calls."""
         self.metrics, self.policies, self.read_only = metrics, policies, read_only
         self._client, self._config, self._leads = client, config, leads
         self.now_s = now_s or steady_clock()
         self.synced, self.ready = asyncio.Event(), asyncio.Event()
-        """Set once everything was read; once this process schedules."""
+        """Events: all objects were read; this process schedules."""
 
         self._wake = asyncio.Event()
         ledger = Ledger(GpuWeights(config.gpu_weights), config.half_life_s)
@@ -218,7 +218,7 @@ class Scheduler:
         )
 
     def _stored(self) -> Mapping[str, Work]:
-        """Return what is written down while this process leads, by name."""
+        """Return the tasks that store state while this process leads, by name."""
         interval_s = self._config.history_interval_s
         return {
             "history": partial(self.history.run, self.engine.history, interval_s),
@@ -234,10 +234,10 @@ class Scheduler:
     # -- loops --------------------------------------------------------------------------------
 
     async def run(self, lead: Lead = lead_at_once) -> None:
-        """Schedule from when `lead` returns until cancelled."""
+        """Schedule from the return of `lead` until cancelled."""
         try:
             await self._run(lead)
-        finally:  # before another process leads, which must not end by the same object
+        finally:  # before another process leads, which must not fail on the same object
             if not self.read_only:
                 await self.quarantine.save()
                 if self._leads():
@@ -259,15 +259,15 @@ class Scheduler:
                 group.create_task(supervise(name, work))
 
     async def read(self, group: asyncio.TaskGroup, lead: Lead = lead_at_once) -> None:
-        """Start the watches in a task group; return once `lead` did and all facts are observed."""
-        if self.read_only:  # pods of all its names are those of the scheduler that leads
+        """Start the watches; return after `lead`, when all facts are observed."""
+        if self.read_only:  # the leader's scheduler names decide which pods are ours
             self.cluster.names |= await self.served.read()
         else:
             self.informers.watch_volumes()
         await self._watches.start(group)
         self.synced.set()
         await lead()
-        await self.users.refresh()  # before anything is handed over, and once rights are known
+        await self.users.refresh()  # before the first object is applied
         await self.history.read(self.engine.history)
         await self.quarantine.read(self.now_s())
         self.informers.owners.pause()
@@ -282,13 +282,13 @@ class Scheduler:
             self._wake.clear()
             starts = self._config.queued_binds_max - self.pods.waiting
             if not self.engine.has_pending_work() or starts <= 0:
-                continue  # the next tick looks again
+                continue  # the next tick tries again
             snapshot = self.thinking.begin_cycle(starts)
             work = partial(make_plan, snapshot, self.policies, self.now_s())
             started_s = time.monotonic()
             try:
                 plan = await self.thinking.run_in_time(self._planning, work, snapshot)
-            except PolicyError as error:  # one gang must not keep all others from starting
+            except PolicyError as error:  # one gang must not keep other gangs from starting
                 log.exception("planning failed; the gang is set aside")
                 self.metrics.plan_failures.inc()
                 self.driver.observe(f.PlanFailed(error.gang, error.problem))
@@ -299,10 +299,10 @@ class Scheduler:
                 self.metrics.plan_seconds.observe(time.monotonic() - started_s)
                 self.driver.accept(plan)
             await asyncio.sleep(self._config.plan_interval_s)
-            self._wake.set()  # gangs may have come meanwhile, or did not fit in one cycle
+            self._wake.set()  # gangs may have arrived meanwhile, or were too many for one cycle
 
     async def _audit_loop(self) -> None:
-        """Compare what queues are charged with what runs; a difference is corrected and counted."""
+        """Compare the usage of queues with running pods; correct and count differences."""
         while True:
             await asyncio.sleep(self._config.audit_interval_s)
             for queue, count in self.engine.audit(self.now_s()).items():
@@ -316,7 +316,7 @@ class Scheduler:
             self._wake.set()  # time alone may have ended a back-off
 
     def refresh_metrics(self) -> None:
-        """Bring the gauges up to date, before they are read."""
+        """Set the gauges from the present state, before a scrape."""
         refresh(self.metrics, self.engine.view)
         self.metrics.api_writes.set(self._client.writes)
         for kind, count in self._watches.restarts():

@@ -31,7 +31,7 @@ _LINKS_S = 5.0
 _GOGC = "2000"
 """The compiler collects garbage less often, up to half of the memory: a seventh less time."""
 
-_TOLD_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
 _ESTIMATE_FROM = 0.03
 """The share of the work after which the rest is estimated."""
 
@@ -166,14 +166,14 @@ class Tracker:
         self._count = 0
         self._progress = progress
         self._began_s = time.monotonic()
-        self._told_s = 0.0
+        self._reported_s = 0.0
 
     def compiles(self, package: str) -> None:
         """Record that the compiler has reached a package."""
         self._count += 1
         self._bytes += self._sizes.get(package, 0)
-        if time.monotonic() - self._told_s >= _TOLD_EVERY_S:
-            self._told_s = time.monotonic()
+        if time.monotonic() - self._reported_s >= _REPORT_EVERY_S:
+            self._reported_s = time.monotonic()
             self._progress(self.line())
 
     def line(self) -> str:

@@ -17,7 +17,7 @@ import platformdirs
 
 _LOWEST = 15_000
 _EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_EPHEMERAL_LOWEST = 32_768  # Linux' own value, where it does not tell
+_EPHEMERAL_LOWEST = 32_768  # the default of Linux, if the setting cannot be read
 _KEPT_S = 900.0  # longer than any program needs until it listens
 
 

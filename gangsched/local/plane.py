@@ -220,8 +220,8 @@ class Plane:
         if options.monitoring:
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
             begun.append(self._prometheus(metrics, monitor, progress))
-        for one in begun:
-            self.wait(*one)
+        for awaited in begun:
+            self.wait(*awaited)
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _api_server(

@@ -16,15 +16,15 @@ _STAYS = ("built", "installing")
 @contextlib.contextmanager
 def shown(console: Console, first: str) -> Iterator[Progress]:
     """Show `first`, and then each line that the yielded function is called with."""
-    told_s = time.monotonic()
+    printed_s = time.monotonic()
     with console.status(first) as status:
 
         def progress(line: str) -> None:
-            nonlocal told_s
+            nonlocal printed_s
             status.update(line)
-            quiet = console.is_terminal or time.monotonic() - told_s < _LOG_EVERY_S
+            quiet = console.is_terminal or time.monotonic() - printed_s < _LOG_EVERY_S
             if line.startswith(_STAYS) or not quiet:
-                told_s = time.monotonic()
+                printed_s = time.monotonic()
                 console.print(f"  {line}")
 
         yield progress

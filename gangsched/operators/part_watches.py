@@ -113,7 +113,7 @@ async def watching_parts(
 ) -> AsyncIterator[asyncio.Task[None]]:
     """Watch the parts of jobs, and `more`; the body starts when all existing objects are known.
 
-    A job whose step runs before its pods are known would seem to have lost them.
+    If the step of a job ran before its pods are known, the job would seem to have lost its pods.
 
     Yields:
         The task that watches; it ends by a failure only.

@@ -54,9 +54,9 @@ class Runtimes:
         reference = job["spec"]["runtimeRef"]
         name, kind = reference["name"], reference.get("kind") or KINDS[0]
         where = "" if kind == KINDS[0] else namespace
-        found = self.get((where, name))
-        if found is not None:
-            return found, ""
+        runtime = self.get((where, name))
+        if runtime is not None:
+            return runtime, ""
         known = sorted(n for w, n in self._known if w == where)
         there = ", ".join(known[:_NAMED]) or "none"
         there += f" and {len(known) - _NAMED} more" if len(known) > _NAMED else ""

@@ -1,4 +1,4 @@
-"""Names hidden behind digests, so that a snapshot may be given to others."""
+"""Replaces names by digests, so that a snapshot may be given to others."""
 
 import hashlib
 import re
@@ -10,15 +10,20 @@ from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId
 from gangsched.core.quota.runtime_history import job_name_prefix
 
-_TELLING = ("nvidia.com/", "kubernetes.io/os", "kubernetes.io/arch", "node.kubernetes.io/instance")
-"""Labels whose values name a product, not a place."""
+_PRODUCT_LABELS = (
+    "nvidia.com/",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "node.kubernetes.io/instance",
+)
+"""Prefixes of labels with values that name a product, and not a place."""
 
 
 class Pseudonyms:
-    """Hides names behind digests that nobody else can make; the same name gets the same digest.
+    """Replaces names by digests with a secret salt; equal names get equal digests.
 
-    Runs of one job keep a common beginning, since run times are learnt from earlier ones, and pods
-    begin with the name of their gang.
+    The digests of a job's runs keep a common prefix, because run times are learned from earlier
+    runs. The name of a pod begins with the digest of its gang.
     """
 
     def __init__(self) -> None:
@@ -26,7 +31,7 @@ class Pseudonyms:
         self._known: dict[str, str] = {"default": "default", "": ""}
 
     def learn(self, facts: Iterable[f.Fact]) -> None:
-        """Learn what is a name: of nodes, namespaces, gangs, pods, queues, users and places."""
+        """Collect the names of nodes, namespaces, gangs, pods, queues, users and places."""
         listed = list(facts)
         gangs = [fact.gang for fact in listed if isinstance(fact, f.GangSeen)]
         for number, gang in enumerate(gangs):
@@ -36,7 +41,9 @@ class Pseudonyms:
             match fact:
                 case f.NodeSeen(node):
                     self._learn(node.name)
-                    places = {k: v for k, v in node.labels.items() if not k.startswith(_TELLING)}
+                    places = {
+                        k: v for k, v in node.labels.items() if not k.startswith(_PRODUCT_LABELS)
+                    }
                     self._learn(*places.values())
                 case f.QueueSeen(queue):
                     self._learn(queue.name, queue.parent, queue.broken, *queue.namespaces)
@@ -59,7 +66,7 @@ class Pseudonyms:
                     pass
 
     def learn_names(self, names: Iterable[str]) -> None:
-        """Learn what else is a name: those it knows already keep their digests."""
+        """Collect further names; known names keep their digests."""
         self._learn(*names)
 
     def _run(self, gang: str, number: int) -> str:
@@ -70,7 +77,7 @@ class Pseudonyms:
         self._place(pod.name, pod.gang)
 
     def _place(self, whole: str, of: str | None) -> None:
-        """Learn the name of a pod, or of one that does not exist yet."""
+        """Collect the name of a pod, which may not exist yet."""
         namespace, name = whole.split("/", 1)
         self._learn(namespace)
         gang = (of or "/").split("/", 1)[1]
@@ -95,24 +102,24 @@ class Pseudonyms:
                 hidden = [self._known.get(part) for part in parts]
                 return value if None in hidden else "/".join(part or "" for part in hidden)
             case Mapping():
-                return {key: self.hide(one) for key, one in value.items()}
+                return {key: self.hide(item) for key, item in value.items()}
             case list() | tuple():
-                return [self.hide(one) for one in value]
+                return [self.hide(item) for item in value]
         return value
 
     def text(self, text: str) -> str:
-        """Return free text with every known name replaced that stands as a word of its own."""
-        longest = sorted((one for one in self._known if len(one) > 1), key=len, reverse=True)
+        """Return free text with every known name replaced that is a separate word."""
+        longest = sorted((name for name in self._known if len(name) > 1), key=len, reverse=True)
         kept = {"default"}
-        known = "|".join(re.escape(one) for one in longest if one not in kept)
+        known = "|".join(re.escape(name) for name in longest if name not in kept)
         if not known:
             return text
         return re.sub(
-            rf"(?<![\w.-])(?:{known})(?![\w-])", lambda found: self._known[found[0]], text
+            rf"(?<![\w.-])(?:{known})(?![\w-])", lambda match: self._known[match[0]], text
         )
 
     def history(self, data: Mapping[str, list[list[object]]]) -> dict[str, list[list[object]]]:
-        """Return what was learnt of run times under hidden names."""
+        """Return learned run times with hidden names."""
         runs = []
         for user, name, *times in data["runs"]:
             namespace, _ = str(name).split("/", 1)

@@ -1,8 +1,8 @@
-"""The audit trail: who was stopped, for whom, by what right; what administrators changed meanwhile.
+"""The audit log: preempted gangs, with the reason and the gaining gang, and changes of queues.
 
-One JSON object a line, on disk when it is told. It answers "why was my job killed on Tuesday"
-long after Events are gone, and shows which rules held then. Who wrote a Queue is in the API
-server's own audit log; what the change was is here.
+The file has one JSON object per line, and each line is flushed at once. It answers "why was my job
+killed on Tuesday" long after Events are gone, and shows the rules of that time. The API server's
+own audit log has the user that changed a Queue; this log has the change.
 """
 
 from dataclasses import dataclass, fields
@@ -21,12 +21,12 @@ from gangsched.recording.wire import to_wire
 
 @dataclass(slots=True)
 class AuditLog:
-    """Writes the trail of one engine to a file."""
+    """Writes the audit lines of one engine to a file."""
 
     file: IO[str]
 
     def fact(self, view: EngineView, fact: f.Fact, at_s: float) -> None:
-        """Take a fact the engine is about to hear: changes of queues and reservations are noted."""
+        """Record changes of queues and reservations; the engine must not have the fact yet."""
         match fact:
             case f.QueueSeen(queue):
                 self._seen(at_s, "Queue", view.queues.get(queue.name), queue)
@@ -40,22 +40,22 @@ class AuditLog:
                 pass
 
     def order(self, view: EngineView, order: o.Order, at_s: float) -> None:
-        """Take an order that is carried out: gangs that are stopped, pods that are deleted."""
+        """Record preempted and drained gangs, and deleted pods, when an order is carried out."""
         match order:
             case o.Preempt():
-                data: dict[str, Any] = _whose(view, order.gang) | {"pods": order.pods}
-                data |= {"for": _whose(view, order.by), "ground": order.reason}
+                data: dict[str, Any] = _gang_data(view, order.gang) | {"pods": order.pods}
+                data |= {"for": _gang_data(view, order.by), "ground": order.reason}
                 data |= {"lost_gpu_s": round(order.lost_gpu_s, 1), "loop": order.is_mutual}
                 self._write(at_s, "Stopped", data)
             case o.Drain(gang_id, ground, of, lost_gpu_s):
                 what = "queue" if ground is o.DrainReason.QUEUE else "reservation"
-                data = _whose(view, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
+                data = _gang_data(view, gang_id) | {"pods": (), "for": {what: of}, "ground": ground}
                 data |= {"lost_gpu_s": round(lost_gpu_s, 1), "loop": False}
                 self._write(at_s, "Stopped", data)
             case o.Evict():
                 gang = view.gangs.get(order.gang)
                 member = gang.members.get(order.name) if gang is not None else None
-                data = _whose(view, order.gang) | {"pod": order.name, "uid": order.uid}
+                data = _gang_data(view, order.gang) | {"pod": order.name, "uid": order.uid}
                 data |= {
                     "node": (member.bound_node or member.assigned_node)
                     if member is not None
@@ -72,15 +72,17 @@ class AuditLog:
         before: Queue | AdvanceReservation | None,
         now: Queue | AdvanceReservation,
     ) -> None:
-        if before is None:  # new, or this process has just begun: which rules hold from now on
-            said = {
-                one.name: value
-                for one in fields(now)
-                if (value := getattr(now, one.name)) != one.default
+        if before is None:  # a new object, or a new process: record the rules from now on
+            settings = {
+                field.name: value
+                for field in fields(now)
+                if (value := getattr(now, field.name)) != field.default
             }
-            self._write(at_s, f"{kind}Seen", {"name": now.name, "fields": said})
+            self._write(at_s, f"{kind}Seen", {"name": now.name, "fields": settings})
         elif before != now:
-            pairs = {one.name: [getattr(x, one.name) for x in (before, now)] for one in fields(now)}
+            pairs = {
+                field.name: [getattr(x, field.name) for x in (before, now)] for field in fields(now)
+            }
             changed = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
             self._write(at_s, f"{kind}Changed", {"name": now.name, "fields": changed})
 
@@ -91,8 +93,8 @@ class AuditLog:
         self.file.flush()
 
 
-def _whose(view: EngineView, gang_id: GangId) -> dict[str, Any]:
+def _gang_data(view: EngineView, gang_id: GangId) -> dict[str, Any]:
     gang = view.gangs.get(gang_id)
     spec = gang.spec if gang is not None else None
-    said = {"gang": str(gang_id)}
-    return said | ({"queue": spec.queue, "user": spec.user} if spec is not None else {})
+    data = {"gang": str(gang_id)}
+    return data | ({"queue": spec.queue, "user": spec.user} if spec is not None else {})

@@ -1,7 +1,8 @@
-"""The journal: every fact the engine was told and every decision it took, one JSON line each.
+"""The journal: every fact that the engine observed and every decision, one JSON line each.
 
-`gangsched run` writes one where `journal` is set; `gangsched snapshot` writes the facts of one
-moment in the same form. Read back, it is an engine as it was, or one that decides again.
+`gangsched run` writes a journal if the setting `journal` has a path. `gangsched snapshot` writes
+the present facts in the same form. From a journal gangsched restores an engine or replays its
+decisions.
 """
 
 import gzip
@@ -42,11 +43,11 @@ _FIRST_NAMES: dict[type[f.Fact], str] = {
     f.HistoryRestored: "PastSeen",
     f.PreemptionRestored: "StoppedSeen",
 }
-"""Facts that lines name as they were called first: the names are part of the format."""
+"""Facts with another name in the journal: the former names are part of the format."""
 
 
 def name_of(kind: type[f.Fact]) -> str:
-    """Return what lines call a kind of fact."""
+    """Return the name of a kind of fact in the journal."""
     return _FIRST_NAMES.get(kind, kind.__name__)
 
 
@@ -57,9 +58,9 @@ Word = Literal["start", "fact", "tick", "look", "plan"]
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One line. `what` says which fact; `data` is the fact, the plan, or how the engine began.
+    """A line. `what` is the name of a fact; `data` is the fact, plan or initial state of an engine.
 
-    `start` begins an engine, `look` takes a snapshot to plan on, `plan` accepts what came of it.
+    `start` begins an engine, `look` takes a snapshot to plan on, and `plan` accepts the plan.
     """
 
     word: Word
@@ -70,7 +71,7 @@ class JournalEntry:
 
 @dataclass(slots=True)
 class Journal:
-    """Writes lines as they come; a line is on disk when the call returns."""
+    """Writes lines; each line is flushed to the file before the call returns."""
 
     file: IO[str]
 
@@ -85,7 +86,7 @@ class Journal:
         self.file.flush()
 
     def begin(self, engine: SchedulingEngine, at_s: float, history: Any = None) -> None:
-        """Say what an engine begins with; `history` stands in place of its run times."""
+        """Add the initial state of an engine; `history` replaces its run times if it is given."""
         ledger = engine.view.ledger
         data = {
             "format": FORMAT,
@@ -104,7 +105,7 @@ class Journal:
 
 
 class RecordingEngine:
-    """Writes down what an engine is given and what it decides; the rest is the engine's."""
+    """Wraps an engine: records its facts and plans, and passes every call on."""
 
     def __init__(self, inner: SchedulingEngine, journal: Journal) -> None:
         self._inner = inner
@@ -114,7 +115,7 @@ class RecordingEngine:
     # -- recorded -----------------------------------------------------------------------------
 
     def observe(self, fact: f.Fact, now_s: float) -> tuple[o.Order, ...]:
-        """Record a fact, and fold it in."""
+        """Record a fact, and observe it."""
         if not self._begun:  # by now the driver has restored the run times
             self._begun = True
             self._journal.begin(self._inner, now_s)
@@ -122,7 +123,7 @@ class RecordingEngine:
         return self._inner.observe(fact, now_s)
 
     def tick(self, now_s: float) -> tuple[o.Order, ...]:
-        """Record that time passed, and let it pass."""
+        """Record the present time, and apply it."""
         if self._begun:
             self._journal.write("tick", now_s)
         return self._inner.tick(now_s)
@@ -133,7 +134,7 @@ class RecordingEngine:
         return self._inner.begin_cycle(now_s, pods_max=pods_max)
 
     def accept(self, plan: Plan, now_s: float) -> tuple[o.Order, ...]:
-        """Record the placements of a plan, and accept it; advice decides nothing."""
+        """Record the placements of a plan, and accept it; advice is not recorded."""
         if not plan.advice:
             placements = {planned.gang: planned.placement for planned in plan.placements}
             self._journal.write("plan", now_s, data=placements)
@@ -143,12 +144,12 @@ class RecordingEngine:
 
     @property
     def view(self) -> EngineView:
-        """The state, for reading."""
+        """The state of the engine, for reading."""
         return self._inner.view
 
     @property
     def history(self) -> RuntimeHistory:
-        """Run times that were observed."""
+        """The observed run times."""
         return self._inner.history
 
     @property
@@ -170,7 +171,7 @@ class RecordingEngine:
         self._inner.driver_checks_unmodelled = checks
 
     def next_deadline_s(self) -> float | None:
-        """Return when `tick` has something to do next, or None."""
+        """Return the time of the next deadline, for `tick`, or None."""
         return self._inner.next_deadline_s()
 
     def has_pending_work(self) -> bool:
@@ -195,8 +196,8 @@ def entries(path: Path) -> Iterator[JournalEntry]:
     """Yield the lines of a journal, compressed or not.
 
     Raises:
-        ConfigError: the file is missing, is no journal, or a line is not whole; the last line of a
-            scheduler that was killed may be.
+        ConfigError: the file is missing or is no journal, or a line is malformed. An incomplete
+            last line, which a killed scheduler leaves, is ignored.
 
     """
     decoder = msgspec.json.Decoder(JournalEntry)
@@ -205,7 +206,7 @@ def entries(path: Path) -> Iterator[JournalEntry]:
         with (gzip.open if path.suffix == ".gz" else open)(path, "rt") as file:
             for number, line in enumerate(file, 1):
                 if not line.endswith("\n"):
-                    return  # the writer was stopped in it
+                    return  # the writer was killed while it wrote this line
                 try:
                     entry = decoder.decode(line)
                 except msgspec.DecodeError as error:
@@ -224,26 +225,26 @@ def fact_of(entry: JournalEntry) -> f.Fact:
     """Return the fact of a line.
 
     Raises:
-        ConfigError: there is no such fact, or a value of it is wrong.
+        ConfigError: there is no such fact, or a value of the fact is malformed.
 
     """
     kind = _FACTS.get(entry.what)
     if kind is None:
         raise ConfigError(f"a journal has no fact {entry.what!r}; there are: {', '.join(_FACTS)}")
     try:
-        found: f.Fact = from_wire(entry.data, kind)
+        fact: f.Fact = from_wire(entry.data, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{entry.what}: {error}") from error
-    return found
+    return fact
 
 
 def placements_of(entry: JournalEntry) -> dict[GangId, Placement]:
-    """Return what a plan placed, by gang."""
+    """Return the placements of a plan, by gang."""
     return from_wire(entry.data, dict[GangId, Placement])
 
 
 def engine_of(entry: JournalEntry) -> Engine:
-    """Return an engine that begins as the one of a `start` line did."""
+    """Return an engine with the initial state of a `start` line."""
     data = entry.data
     ledger = Ledger(GpuWeights(data["rates"]), data["half_life_s"])
     engine = Engine(from_wire(data["limits"], Limits), ledger)
@@ -254,7 +255,7 @@ def engine_of(entry: JournalEntry) -> Engine:
 
 @dataclass(slots=True)
 class RestoredEngine:
-    """The engine at the end of a journal, and the moment."""
+    """The engine at the end of a journal, and the time of the last line."""
 
     engine: SchedulingEngine
     now_s: float
@@ -268,19 +269,19 @@ def restore(path: Path) -> RestoredEngine:
         ConfigError: the journal cannot be read.
 
     """
-    found: RestoredEngine | None = None
+    restored: RestoredEngine | None = None
     for entry in entries(path):
         if entry.word == "start":
-            found = RestoredEngine(engine_of(entry), entry.at_s)
-        assert found is not None, "a journal begins with a start"  # noqa: S101
-        found.now_s = entry.at_s
+            restored = RestoredEngine(engine_of(entry), entry.at_s)
+        assert restored is not None, "a journal begins with a start"  # noqa: S101
+        restored.now_s = entry.at_s
         if entry.word == "fact":
             fact = fact_of(entry)
-            found.engine.observe(fact, entry.at_s)
-            found.facts.append(fact)
-    assert found is not None, "a journal is not empty"  # noqa: S101
-    found.engine.tick(found.now_s)
-    return found
+            restored.engine.observe(fact, entry.at_s)
+            restored.facts.append(fact)
+    assert restored is not None, "a journal is not empty"  # noqa: S101
+    restored.engine.tick(restored.now_s)
+    return restored
 
 
 def write_facts(path: Path, recalled: RestoredEngine, names: Pseudonyms | None = None) -> None:

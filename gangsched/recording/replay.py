@@ -1,4 +1,4 @@
-"""Decide again on what a journal tells, and compare with what was decided then."""
+"""Replay a journal: plan again on its facts, and compare the plans with the recorded ones."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class Difference:
         return {
             "at": rfc3339(self.at_s),
             "gang": self.gang,
-            "then": _said(self.then),
-            "now": _said(self.now) or self.why,
+            "then": _described(self.then),
+            "now": _described(self.now) or self.why,
         }
 
 
@@ -75,18 +75,18 @@ def replay(
                 engine.tick(entry.at_s)
             case "look":
                 look = engine.begin_cycle(entry.at_s, pods_max=entry.data["starts"]), entry.at_s
-            case "plan" if look is not None:  # where none came of it, a gang took too long, perhaps
+            case "plan" if look is not None:  # a cycle has no plan line if its planning failed
                 plan = _plan(*look, policies)
                 done.plans += 1
                 then = placements_of(entry)
                 done.placed += len(then)
-                found = list(_compare(entry.at_s, then, plan))
-                yield from found
-                engine.accept(_as_then(plan, then, engine) if found else plan, entry.at_s)
+                differences = list(_compare(entry.at_s, then, plan))
+                yield from differences
+                engine.accept(_as_then(plan, then, engine) if differences else plan, entry.at_s)
 
 
 def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
-    """Return what these policies decide: nothing where they fail for a gang."""
+    """Return the plan of these policies; an empty one if a policy fails for a gang."""
     try:
         return make_plan(snapshot, policies, at_s)
     except PolicyError:
@@ -94,8 +94,10 @@ def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
 
 
 def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator[Difference]:
-    now = {one.gang: one.placement for one in plan.placements}
-    refused = {one.waiting.gang.id: one.refusal.message for one in plan.refusals}
+    now = {planned.gang: planned.placement for planned in plan.placements}
+    refused = {
+        refused_gang.waiting.gang.id: refused_gang.refusal.message for refused_gang in plan.refusals
+    }
     for gang in sorted({*then, *now}):
         before, after = then.get(gang), now.get(gang)
         if before is None or after is None or _gist(before) != _gist(after):
@@ -103,30 +105,32 @@ def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator
 
 
 def _gist(placement: Placement) -> tuple[object, ...]:
-    """Return what makes a difference: nodes, whom it stops, which GPUs are cut."""
-    stops = sorted((one.gang, one.pods) for one in placement.evicts)
+    """Return the parts of a placement to compare: nodes, preempted gangs, repartitioned GPUs."""
+    stops = sorted((eviction.gang, eviction.pods) for eviction in placement.evicts)
     cuts = sorted(cut.node for cut in placement.repartitions)
     return sorted(placement.nodes), stops, cuts, sorted(placement.devices)
 
 
 def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
-    """Return the plan with the placements of then in place of its own."""
+    """Return a plan with the recorded placements instead of its own."""
     planned = tuple(
         Planned(state.id, state.version, placement)
         for gang, placement in then.items()
         if (state := engine.view.gangs.get(gang)) is not None
     )
-    refusals = tuple(one for one in plan.refusals if one.waiting.gang.id not in then)
+    refusals = tuple(
+        refused_gang for refused_gang in plan.refusals if refused_gang.waiting.gang.id not in then
+    )
     return Plan(planned, refusals, plan.lines, reserved=plan.reserved, number=plan.number)
 
 
-def _said(placement: Placement | None) -> str:
-    """Say where a placement puts a gang: nodes with their pods, and whom it stops."""
+def _described(placement: Placement | None) -> str:
+    """Describe a placement: the nodes with their numbers of pods, and the preempted gangs."""
     if placement is None:
         return ""
     counts: dict[str, int] = {}
     for _, node in sorted(placement.nodes):
         counts[node] = counts.get(node, 0) + 1
     places = ", ".join(f"{node} x{n}" if n > 1 else node for node, n in counts.items())
-    stops = ", ".join(one.gang for one in placement.evicts)
+    stops = ", ".join(eviction.gang for eviction in placement.evicts)
     return f"{places}, stopping {stops}" if stops else places

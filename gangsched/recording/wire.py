@@ -68,7 +68,7 @@ def _names(cls: Any) -> tuple[tuple[str, str], ...]:
 
 @cache
 def _renaming(kind: Any) -> Convert | None:
-    """Return what gives the JSON values of a type the present names; None where they have them."""
+    """Return the conversion of a type's JSON values to present names; None if there is none."""
     return _renaming_of(inspect.type_info(kind))
 
 
@@ -78,16 +78,16 @@ def _renaming_of(info: inspect.Type) -> Convert | None:
             present = {wire: name for name, wire in _names(cls) if wire != name}
             inner = {part.name: rename for part in parts if (rename := _renaming_of(part.type))}
             return _on_object(present, inner) if present or inner else None
-        case inspect.DictType(value_type=one):
-            value = _renaming_of(one)
+        case inspect.DictType(value_type=item_type):
+            value = _renaming_of(item_type)
             return value and _on_mapping(value)
-        case inspect.VarTupleType(item_type=one) | inspect.FrozenSetType(item_type=one):
-            item = _renaming_of(one)
+        case inspect.VarTupleType(item_type=item_type) | inspect.FrozenSetType(item_type=item_type):
+            item = _renaming_of(item_type)
             return item and _on_list(item)
         case inspect.UnionType(types=types):
-            found = [rename for one in types if (rename := _renaming_of(one))]
-            assert len(found) <= 1, "no field of a fact has two classes"  # noqa: S101
-            return found[0] if found else None
+            renamings = [renaming for part in types if (renaming := _renaming_of(part))]
+            assert len(renamings) <= 1, "no field of a fact has two classes"  # noqa: S101
+            return renamings[0] if renamings else None
     return None
 
 

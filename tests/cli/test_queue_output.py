@@ -244,7 +244,7 @@ def test_a_wrong_change_is_one_sentence(text, said):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_a_terminal_gets_a_legend_of_the_columns(terminal):
     text = printed(tables.show_queues, queries.queues(view()), terminal=terminal)
-    assert ("LOAN: used beyond NOMINAL" in text) == terminal
+    assert ("BORROWED: used beyond NOMINAL" in text) == terminal
 
 
 # -- others' objects ------------------------------------------------------------------------------

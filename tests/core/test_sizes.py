@@ -384,7 +384,8 @@ def test_a_gang_that_no_snapshot_can_take_is_set_aside(monkeypatch, every):
     refusal = engine.view.refusals[GangId("ns/bad")]
     assert refusal.reason is Reason.PLAN_FAILED
     assert refusal.message == (
-        "no plan can be made for it (OverflowError: too large); trying again in 1 s."
+        "Planning of gang ns/bad failed (OverflowError: too large); the scheduler tries again in "
+        "1 s."
     )
 
 

@@ -109,7 +109,7 @@ REPORTS: dict[str, tuple[Report | Reserve | Release, ...]] = {
     "binding": (Report(G, "Binding", "Binding", "2 pods are at the barrier."),),
     "met": (Report(G, "Placed", "Placed", "all 2 pods of the gang are bound.", adopted=True),),
     "below": (Report(G, "Placed", "BelowMinimum", "1 of at least 2 members run."),),
-    "preempted": (Report(G, "Pending", "Preempted", "stopped for ns/other (Reclaim)."),),
+    "preempted": (Report(G, "Pending", "Preempted", "preempted by gang ns/other (Reclaim)."),),
     "shrunk": (Report(G, "Placed", "Shrunk", "gives 2 surplus pods back."),),
     "long": (Report(G, "Pending", "Broken", "word " * 300),),
 }

@@ -82,7 +82,7 @@ def test_a_movable_gang_is_moved_and_runs_again(moving):
     assert moving.bound(space, "fixed-") == {"fixed-worker-0": "b0-0"}
     assert not moving.overcommitted()
     moving.wait(
-        lambda: any(f"Stopped for {space}/big" in text for _, text in moving.events(space)),
+        lambda: any(f"Preempted by gang {space}/big" in text for _, text in moving.events(space)),
         "it to be told",
     )
     moving.remove_namespace(space)

@@ -85,4 +85,4 @@ def test_a_job_that_saves_and_ends_with_0_is_not_complete(laptop, space, tmp_pat
     tell(tmp_path)
     laptop.wait(lambda: status().succeeded == 2, "the job to end by itself", 90)
     assert not status().failed
-    laptop.wait_event(space, "Preempted", f"Stopped for {space}/")
+    laptop.wait_event(space, "Preempted", f"Preempted by gang {space}/")

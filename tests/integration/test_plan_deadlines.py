@@ -71,4 +71,4 @@ def test_one_gang_ends_a_process_once_and_the_others_start(pair):
     assert running(pair) == {left}
     # Made anew under another name it is still the same request.
     pair.gang(home, "again", 1, gpus=3)
-    pair.wait_event(home, "PlanFailed", f"as for {home}/endless, which asks alike", "again")
+    pair.wait_event(home, "PlanFailed", f"gang {home}/endless has an equal request", "again")

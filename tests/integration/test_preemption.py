@@ -94,4 +94,4 @@ def test_a_ddp_job_saves_leaves_and_goes_on(laptop, space, tmp_path):
     assert max(after) == saved + 9
     assert after[saved] < before[0], "its loss goes on falling"
     assert abs(after[saved] - before[max(before)]) < 0.5 * before[max(before)] + 1e-3
-    laptop.wait_event(space, "Preempted", f"Stopped for {space}/urgent")
+    laptop.wait_event(space, "Preempted", f"Preempted by gang {space}/urgent")

@@ -442,6 +442,6 @@ def test_gangs_with_a_disruption_budget_are_preempted_last(cluster, namespace):
         assert len(cluster.bound(namespace, "kept-")) == 2
         cluster.gang(namespace, "second", 2, priorityClassName=urgent)
         cluster.wait_placed(namespace, "second-", 2)
-        cluster.wait_event(namespace, "Preempted", "a PodDisruptionBudget protects it")
+        cluster.wait_event(namespace, "Preempted", "despite a PodDisruptionBudget")
     finally:
         cluster.kubectl("delete", "priorityclass", urgent)

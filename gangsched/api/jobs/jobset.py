@@ -18,7 +18,7 @@ class DependsOn(ApiModel):
 
 
 class ReplicatedJob(ApiModel):
-    """Jobs that are alike."""
+    """Jobs of one template."""
 
     name: str = Field(min_length=1, max_length=63, pattern=_NAME)
     groupName: str = Field("default", max_length=63)  # noqa: N815
@@ -73,7 +73,7 @@ class StartupPolicy(ApiModel):
 
 
 class Coordinator(ApiModel):
-    """The pod whose address all others are told."""
+    """The pod that coordinates; all pods get its address."""
 
     replicatedJob: str  # noqa: N815
     jobIndex: int = Field(0, ge=0)  # noqa: N815

@@ -66,7 +66,7 @@ class OverriddenMetadata(ApiModel):
 
 
 class OverriddenSpec(ApiModel):
-    """What of pods may be changed; items of lists are known by their names."""
+    """Fields of pods that may be overridden; items of lists are identified by their names."""
 
     serviceAccountName: str | None = None  # noqa: N815
     nodeSelector: dict[str, str] | None = None  # noqa: N815
@@ -173,7 +173,7 @@ class NetworkTopology(ApiModel):
 
 
 class VolcanoPolicy(ApiModel):
-    """What Volcano would be told."""
+    """The scheduling policy in Volcano's form."""
 
     networkTopology: NetworkTopology | None = None  # noqa: N815
 

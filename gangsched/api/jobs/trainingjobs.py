@@ -19,7 +19,7 @@ _FIXED: dict[str, Any] = {
 Manager = Literal[
     "", "kubeflow.org/training-operator", "kubeflow.org/mpi-operator", "kueue.x-k8s.io/multikueue"
 ]
-"""Who may be asked to run a job (KEP-693)."""
+"""Controllers that may run a job (KEP-693)."""
 
 
 class SchedulingPolicy(ApiModel):
@@ -106,7 +106,7 @@ class TFJobSpec(JobSpec):
 class MPIJobSpec(JobSpec):
     """A job of mpirun, with the fields of v1 and of v2beta1: the one name stands for both.
 
-    No field has a default here: which of them are written tells the versions apart.
+    No field has a default here, because the written fields decide the version of a job.
     """
 
     mpiReplicaSpecs: dict[str, ReplicaSpec]  # noqa: N815
@@ -143,7 +143,7 @@ class JAXJobSpec(JobSpec):
 
 
 class MXJobSpec(JobSpec):
-    """An MXNet job: known, so that its users are told that it is not run (MXNet is retired)."""
+    """An MXNet job. gangsched rejects it with a message, because MXNet is retired."""
 
     mxReplicaSpecs: dict[str, ReplicaSpec] | None = None  # noqa: N815
     jobMode: str | None = None  # noqa: N815

@@ -81,7 +81,7 @@ async def read_cluster(access: Access, config: SchedulerConfig, policies: Polici
         effort_of(config),
         budget_of(config),
         protected,
-        strays=scheduler.status.strays.said,
+        strays=scheduler.status.strays.sentence,
     )
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-LEGEND_OF_QUEUES = "LOAN: used beyond NOMINAL. SHARE: dominant share, divided by the weight."
+LEGEND_OF_QUEUES = "BORROWED: used beyond NOMINAL. SHARE: dominant share, divided by the weight."
 LEGEND_OF_STARTS = "?: later than the forecast reaches, or only after a change."
 
 

@@ -20,7 +20,7 @@ from rich.text import Text
 
 _NO_WIDTH = 100_000
 _NAMES = frozenset({"GANG", "QUEUE", "NAME", "PROGRAM", "VARIANT"})
-_RIGHT = frozenset({"POS", "PRIO", "GPUS", "USED", "NOMINAL", "LOAN", "WAIT", "RUN", "SHARE"})
+_RIGHT = frozenset({"POS", "PRIO", "GPUS", "USED", "NOMINAL", "BORROWED", "WAIT", "RUN", "SHARE"})
 
 
 def console() -> Console:

@@ -103,7 +103,7 @@ def _dependency_lines(after: Data | None) -> list[tuple[str, str]]:
 def show_queues(rows: Iterable[Data], console: Console) -> None:
     """Print all queues, notes on them, and in a terminal the legend."""
     notes: list[tuple[str, str]] = []
-    table = new_table("QUEUE", "RESOURCE", "NOMINAL", "USED", "LOAN", "WAIT", "RUN", "SHARE")
+    table = new_table("QUEUE", "RESOURCE", "NOMINAL", "USED", "BORROWED", "WAIT", "RUN", "SHARE")
     for row in rows:
         name = "  " * row.get("depth", 0) + row["queue"]
         notes += [(row["queue"], sentence) for sentence in row.get("told", ())]

@@ -54,9 +54,9 @@ class Attempt:
         gang until they are recreated, and the other Jobs of their stage are created like them.
         """
         return self._names_our_scheduler(rjob) and not any(
-            one["name"] in self._jobs_of_others
-            for one in self.stage(rjob).jobs
-            if self._names_our_scheduler(one)
+            job["name"] in self._jobs_of_others
+            for job in self.stage(rjob).jobs
+            if self._names_our_scheduler(job)
         )
 
     def _names_our_scheduler(self, rjob: Json) -> bool:

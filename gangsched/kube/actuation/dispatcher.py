@@ -1,4 +1,4 @@
-"""Which part carries out which order of the engine, and what is counted of it."""
+"""The dispatcher: it gives each order of the engine to a part, and counts orders in metrics."""
 
 import logging
 from collections.abc import Callable
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Dispatcher:
-    """Hands each order to the part that carries it out."""
+    """Gives each order to the part that carries it out."""
 
     engine: SchedulingEngine
     pods: PodClient
@@ -30,12 +30,12 @@ class Dispatcher:
     metrics: Metrics
     now_s: Callable[[], float]
     started: Callable[[], bool]
-    """Whether this process schedules."""
+    """Returns whether this process schedules."""
 
     expected: ExpectedStarts
 
     def dispatch(self, order: o.Order) -> None:
-        """Have one order carried out."""
+        """Start to carry out an order."""
         binder, pods = self.binder, self.pods
         match order:
             case o.Prepare():
@@ -51,7 +51,7 @@ class Dispatcher:
                 pods.start(pods.evict(replace(order, reason=shown)))
             case o.RepartitionGpus():
                 log.info("repartitioning GPUs of %s for %s", order.node, order.gang)
-                pods.start(self.mig.cut(order))
+                pods.start(self.mig.repartition(order))
             case o.Preempt() | o.Drain():
                 self._preempted(order)
             case o.Report():
@@ -77,7 +77,7 @@ class Dispatcher:
         queue = gang.account[0]
         self.metrics.gang_wait_seconds.observe(wait_s)
         self.metrics.queue_wait.labels(queue).observe(wait_s)
-        if any(one != gang.id for one in self.engine.view.backfill_reservations):
+        if any(reserved != gang.id for reserved in self.engine.view.backfill_reservations):
             self.metrics.backfilled.labels(queue).inc()
         first = self.expected.take(gang.id)
         if first is not None:

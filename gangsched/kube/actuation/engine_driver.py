@@ -1,4 +1,4 @@
-"""Gives facts and plans to the engine, and has its orders carried out."""
+"""Gives facts and plans to the engine, and passes its orders on."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from gangsched.kube.decoding.users import Users
 from gangsched.recording.audit_log import AuditLog
 
 Dispatch = Callable[[o.Order], None]
-"""Has one order carried out; the outcome is a fact."""
+"""Starts to carry out an order; the outcome is a fact."""
 
 
 class EngineDriver:
@@ -35,7 +35,7 @@ class EngineDriver:
         on_fact: Callable[[f.Fact], None] = lambda _: None,
         on_orders: Callable[[], None],
     ) -> None:
-        """Carry orders out by `dispatch`, or else by the dispatcher, which answers to `observe`."""
+        """Take `dispatch`, which carries out orders instead of the dispatcher."""
         self._engine, self._users, self._audit_log = engine, users, audit_log
         self._now_s, self._on_fact, self._on_orders = now_s, on_fact, on_orders
         self.dispatcher = make_dispatcher(self.observe)
@@ -43,7 +43,7 @@ class EngineDriver:
         self._failed: asyncio.Queue[EngineError] = asyncio.Queue()
 
     def observe(self, fact: f.Fact) -> None:
-        """Give one fact to the engine and carry out what follows.
+        """Give a fact to the engine, and carry out the orders that follow.
 
         Raises:
             EngineError: the engine failed.
@@ -56,7 +56,7 @@ class EngineDriver:
             self.execute(self._engine.observe(fact, self._now_s()))
 
     def declare(self, gang: Gang) -> None:
-        """Give the engine a declared gang, without its user where users are not certain.
+        """Give a declared gang to the engine, without its user if users are not known for certain.
 
         Raises:
             EngineError: the engine failed.
@@ -79,11 +79,11 @@ class EngineDriver:
             self.execute(self._engine.accept(plan, self._now_s()))
 
     def tick(self) -> None:
-        """Let time pass in the engine."""
+        """Apply the present time to the engine, and carry out the orders that follow."""
         self.execute(self._engine.tick(self._now_s()))
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
-        """Carry out orders; answers come back through `observe`."""
+        """Carry out orders; their outcomes are facts for `observe`."""
         if not orders:
             return
         self._on_orders()
@@ -93,7 +93,7 @@ class EngineDriver:
             self._dispatch(order)
 
     async def raise_fatal(self) -> None:
-        """Raise the error by which the engine fails, even if a caller of `observe` caught it."""
+        """Wait for a failure of the engine, and raise it, also if a caller has caught it."""
         raise await self._failed.get()
 
     @contextmanager

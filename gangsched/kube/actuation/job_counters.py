@@ -1,8 +1,8 @@
-"""Pods of Kubernetes' Jobs that we stop: neither done nor failed.
+"""Evicted pods of Kubernetes' Jobs: the Job must count them neither as succeeded nor as failed.
 
-The Job controller counts every pod that ends, for any reason: one that saves its work on SIGTERM
-and exits with 0 as succeeded, any other as failed. Where it stops a pod itself (a suspended Job),
-it first takes its own finalizer off the pod, which it then counts as neither. So do we.
+The Job controller counts every pod that ends: as succeeded if the pod saves its work on SIGTERM and
+exits with 0, else as failed. If the controller stops a pod itself (of a suspended Job), it first
+removes its finalizer from the pod, and so does not count the pod. gangsched does the same.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ _decoder = msgspec.json.Decoder(_Pod)
 
 
 async def uncount(client: KubeClient, path: str, uid: PodUid) -> None:
-    """Have a Job not count a pod that is about to be stopped; one that has ended stays counted.
+    """Remove the Job controller's finalizer from a pod that is evicted next, unless it has ended.
 
     Raises:
-        KubeError: the API server did not answer, or does not let us.
+        KubeError: the API server did not answer, or denied the change.
 
     """
     while True:
@@ -51,13 +51,13 @@ async def uncount(client: KubeClient, path: str, uid: PodUid) -> None:
                 return
             change = {
                 "uid": uid,
-                # Whatever changed since we looked may be its end.
+                # The pod may have ended since it was read.
                 "resourceVersion": metadata.resource_version,
                 "$deleteFromPrimitiveList/finalizers": [_FINALIZER],
             }
             await client.patch(path, {"metadata": change}, STRATEGIC)
         except (NotFound, msgspec.DecodeError):
-            return  # what cannot be read is stopped all the same
+            return  # a pod that cannot be read is evicted too
         except Conflict:
             await asyncio.sleep(_RETRY_S)
             continue

@@ -1,7 +1,8 @@
-"""MIG on real nodes: reading their layouts, and having NVIDIA's mig-manager repartition them.
+"""Repartition the GPUs of real nodes with NVIDIA's mig-manager.
 
-The mig-manager watches the node label nvidia.com/mig.config. It names an entry of a ConfigMap in
-mig-parted's format; we write the entry, then the label, and wait for the new allocatable.
+The mig-manager watches the node label nvidia.com/mig.config. The label names an entry of a
+ConfigMap in mig-parted's format. gangsched writes the entry, then the label, and waits for the new
+allocatable resources of the node.
 """
 
 import contextlib
@@ -22,14 +23,14 @@ _KEY = "config.yaml"
 
 
 class MigWriter:
-    """Orders cuts: an entry in the mig-manager's ConfigMap, then the node's label."""
+    """Requests a repartition: writes an entry of the mig-manager's ConfigMap, then the label."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
         self._client = client
         self._namespace, _, self._name = config_map.partition("/")
 
-    async def cut(self, order: RepartitionGpus) -> None:
-        """Have the GPUs of a node cut; the outcome is seen in the node."""
+    async def repartition(self, order: RepartitionGpus) -> None:
+        """Request the repartition of a node's GPUs; the node shows the outcome."""
         entry = config_name(order.layouts)
         await self._write(entry, order.layouts)
         written = {"config": entry, "layouts": [dict(layout) for layout in order.layouts]}
@@ -43,7 +44,7 @@ class MigWriter:
 
     async def _write(self, entry: str, wanted: Layouts) -> None:
         while True:
-            with contextlib.suppress(Conflict):  # another wrote meanwhile
+            with contextlib.suppress(Conflict):  # another writer was first
                 await self._write_once(entry, wanted)
                 return
 
@@ -67,10 +68,10 @@ class MigWriter:
             await self._client.request("PUT", f"{path}/{self._name}", body=current)
 
     def _read(self, text: str) -> dict[str, Any]:
-        """Return the layouts that are declared, by name.
+        """Return the entries of the ConfigMap by name.
 
         Raises:
-            Invalid: that is not what is written there.
+            Invalid: the ConfigMap does not have mig-parted's format.
 
         """
         where = f"ConfigMap {self._namespace}/{self._name}, {_KEY}"
@@ -91,10 +92,10 @@ def config_name(wanted: Layouts) -> str:
 
 
 def _with(known: dict[str, Any], entry: str, wanted: Layouts) -> str:
-    """Return mig-parted's YAML with one entry more."""
+    """Return mig-parted's YAML with an additional entry."""
     devices = []
     for layout in dict.fromkeys(wanted):
-        indices = [index for index, one in enumerate(wanted) if one == layout]
+        indices = [index for index, gpu_layout in enumerate(wanted) if gpu_layout == layout]
         part: dict[str, Any] = {"devices": indices, "mig-enabled": bool(layout)}
         if layout:
             part["mig-devices"] = dict(layout)

@@ -1,6 +1,6 @@
-"""Orders about pods: bind, ungate, evict. Each is repeated until the API server answers for sure.
+"""Orders about pods: bind, ungate, evict. A call is repeated until the API server has answered it.
 
-`PodBinder` is the interface of a way of binding. With `DirectBinder` no other scheduler checks the
+`PodBinder` is the interface of the ways to bind. With `DirectBinder` no other scheduler checks the
 pods, so a member is at the barrier as soon as it is ungated.
 """
 
@@ -39,11 +39,11 @@ Observe = Callable[[f.Fact], None]
 
 _RETRY_S = 0.5
 _RIGHTS_S = 10.0
-"""How long an API server that starts may need to read who may do what."""
+"""Seconds that a starting API server may need to read its RBAC rules."""
 
 
 class PodBinder(Protocol):
-    """A way from a reservation to bound pods. Answers come back as facts."""
+    """A way to bind the pods of an assignment. Outcomes are facts."""
 
     beyond_is_judged: bool
     """Whether another scheduler checks constraints that the planner does not model."""
@@ -58,14 +58,14 @@ class PodBinder(Protocol):
         """Send the pod back from the barrier."""
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Remember that kube-scheduler put this pod aside because of our answer."""
+        """Record that kube-scheduler marked a pod unschedulable because of our answer."""
 
     def forget(self, uid: PodUid) -> None:
-        """Drop what is remembered of a pod that is gone."""
+        """Forget a deleted pod."""
 
 
 class PodClient:
-    """Calls about single pods, limited in number and repeated until they are answered."""
+    """API calls about single pods, limited in number and repeated until they are answered."""
 
     def __init__(
         self, client: KubeClient, observe: Observe, metrics: Metrics, in_flight: int
@@ -81,13 +81,13 @@ class PodClient:
 
     @property
     def waiting(self) -> int:
-        """Return how many calls wait for others to be answered."""
+        """Return how many calls wait for a free slot."""
         return max(len(self._tasks) - self._in_flight, 0)
 
     def start(self, work: Awaitable[None], *, waits: bool = False) -> asyncio.Task[None]:
-        """Run work in the background, and keep it alive until it ends.
+        """Run work in the background, and keep a reference to its task until it ends.
 
-        What mostly `waits` for others does not count as a call.
+        Work that mostly `waits` does not count as a call.
         """
         task = asyncio.ensure_future(self._guarded(work))
         (self._patient if waits else self._tasks).add(task)
@@ -102,7 +102,7 @@ class PodClient:
             self._fatal.put_nowait(error)
 
     async def raise_fatal(self) -> None:
-        """Raise the first unexpected error: the next process looks what became of the orders."""
+        """Wait for an unexpected error, and raise it: the next process reads the pods again."""
         raise await self._fatal.get()
 
     async def _guarded(self, work: Awaitable[None]) -> None:
@@ -119,7 +119,7 @@ class PodClient:
             "metadata": {
                 "name": _name(order.name),
                 "uid": order.uid,
-                # The API server copies a binding's annotations to the pod: no write of its own.
+                # The API server copies a binding's annotations to the pod, which saves a write.
                 "annotations": _notes(order),
             },
             "target": {"kind": "Node", "name": order.node},
@@ -133,7 +133,7 @@ class PodClient:
                         "POST", f"{_path(order.name)}/binding", body=body, tries=1
                     )
             except (Unavailable, Throttled):
-                await asyncio.sleep(_RETRY_S)  # it may have been bound: only an answer settles
+                await asyncio.sleep(_RETRY_S)  # the pod may be bound: only an answer is certain
                 continue
             except Conflict as error:
                 return await self._resolve(order, str(error))
@@ -161,7 +161,7 @@ class PodClient:
         return False
 
     async def _look(self, name: PodName, uid: PodUid) -> Pod | None:
-        """Return a pod as the API server has it now, or None when it is gone."""
+        """Return the present state of a pod, or None if it is gone."""
         while True:
             try:
                 pod = decode_pod(await self._client.get(_path(name)))
@@ -173,7 +173,7 @@ class PodClient:
             return pod if pod.metadata.uid == uid else None
 
     async def ungate(self, order: o.Prepare) -> bool:
-        """Remove our gate, the only one left; return False when the pod is gone."""
+        """Remove our gate, which is the last one; return False if the pod is gone."""
         where = "/spec/schedulingGates/0"
         patch = [
             {"op": "test", "path": "/metadata/uid", "value": order.uid},
@@ -187,7 +187,7 @@ class PodClient:
                 pod = await self._look(order.name, order.uid)
                 if pod is not None and any(g.name == names.GATE for g in pod.spec.scheduling_gates):
                     raise
-                return pod is not None  # removed by a user, or by a call of ours that seemed lost
+                return pod is not None  # a user, or an earlier call of ours, removed the gate
             except NotFound:
                 return False
             except (Conflict, Unavailable, Throttled):
@@ -213,9 +213,9 @@ class PodClient:
             return
 
     async def evict(self, order: o.Evict) -> None:
-        """Delete a pod by its uid, and no successor of its name.
+        """Delete a pod by its uid, so that no successor of its name is deleted.
 
-        Its Job, if it has one, counts the pod neither as succeeded nor as failed.
+        The pod's Job counts it neither as succeeded nor as failed.
         """
         body = {
             "apiVersion": "v1",
@@ -234,7 +234,7 @@ class PodClient:
             except (Unavailable, Throttled):
                 await asyncio.sleep(_RETRY_S)
                 continue
-            except Forbidden as error:  # its node stays charged until the pod is gone
+            except Forbidden as error:  # the pod keeps its node until it is gone
                 log.warning("pod %s: %s", order.name, error)
                 await asyncio.sleep(_RIGHTS_S)
                 continue
@@ -258,13 +258,13 @@ class PodClient:
 
 @dataclass(frozen=True, slots=True)
 class BinderContext:
-    """What a way of binding may use."""
+    """The parts that a way of binding may use."""
 
     engine: SchedulingEngine
     pods: PodClient
     observe: Observe
     acts: Callable[[], bool]
-    """Whether the state of this process may be acted upon."""
+    """Returns whether this process may act on its state."""
 
     now_s: Callable[[], float]
 
@@ -303,17 +303,17 @@ class BarrierCheck(Protocol):
         """Hold a member until its check ends. Return False if there is nothing to check."""
 
     def on_arrival(self, gang: GangId) -> None:
-        """Note that members of a gang are at the barrier."""
+        """Record that members of a gang are at the barrier."""
 
     def release(self, uid: PodUid) -> None:
-        """Note that a member was sent back, or is gone."""
+        """Record that a member was sent back, or is gone."""
 
     def on_bind_refused(self, uid: PodUid) -> None:
-        """Note that a member could not be bound."""
+        """Record that a member could not be bound."""
 
 
 class DirectBinder:
-    """Bindings posted by us, at once for every member of a gang."""
+    """Posts the bindings of all members of a gang at once."""
 
     beyond_is_judged = False
 
@@ -351,10 +351,10 @@ class DirectBinder:
         self.forget(order.uid)
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Do nothing: no other scheduler puts pods aside."""
+        """Do nothing: no other scheduler handles these pods."""
 
     def forget(self, uid: PodUid) -> None:
-        """Drop the check of a pod that is gone."""
+        """Drop the check of a deleted pod."""
         if self._check is not None:
             self._check.release(uid)
 

@@ -1,1 +1,1 @@
-"""Work that may fail without stopping scheduling, and deadlines for it."""
+"""Background tasks: they may fail while scheduling continues. Also deadlines for computations."""

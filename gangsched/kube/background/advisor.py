@@ -1,4 +1,4 @@
-"""Thinking about refused gangs on the live cluster: remedies, and moving others where allowed."""
+"""Advice on refused gangs of the live cluster: remedies, and moves of running gangs if allowed."""
 
 from dataclasses import dataclass, replace
 
@@ -26,7 +26,7 @@ from gangsched.kube.client.client import KubeClient
 
 @dataclass(frozen=True, slots=True)
 class Advisor:
-    """Finds remedies for a refused gang; with a `budget`, also gangs to move."""
+    """Finds remedies for a refused gang; with a `budget`, also running gangs to move."""
 
     policies: Policies
     now_s: float
@@ -36,7 +36,7 @@ class Advisor:
     def advise(
         self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot
     ) -> tuple[Refusal, Defragmentation | None]:
-        """Return the refusal with its remedies, and the moves that free capacity, if some do."""
+        """Return the refusal with its remedies, and moves that free capacity, or None."""
         advised = advise(waiting, snapshot, refusal, self._starts)
         if self.budget is None or refusal.reason not in (Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY):
             return advised, None
@@ -58,14 +58,14 @@ class Advisor:
 
 
 def budget_of(config: SchedulerConfig) -> Budget | None:
-    """Return what moving gangs may cost, or None if moves are off."""
+    """Return the limits of the cost of moves, or None if moves are off."""
     if config.defragment == "off":
         return None
     return Budget(config.defragment_gpu_s, config.defragment_gangs)
 
 
 class LiveAdvisor:
-    """Takes a snapshot of the cluster, then advises gang after gang on it."""
+    """Takes a snapshot of the cluster, and advises one refused gang after another on it."""
 
     def __init__(self, client: KubeClient, config: SchedulerConfig, policies: Policies) -> None:
         self._client = client
@@ -88,13 +88,13 @@ class LiveAdvisor:
         self._now_s = now_s
 
     def on(self, waiting: PendingGang) -> Snapshot:
-        """Return the snapshot, to advise one gang on."""
+        """Return the snapshot for the advice on one gang, with its own progress."""
         assert self._snapshot is not None, "refresh comes first"  # noqa: S101
         progress = Progress(waiting.gang.id)
         return replace(self._snapshot, progress=progress)
 
     def advise(self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot) -> Plan:
-        """Return the refusal with remedies, or a placement on capacity that moves free."""
+        """Return a plan: the refusal with remedies, or with `apply` a placement and its moves."""
         advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
         advised, moves = advisor.advise(waiting, refusal, snapshot)
         if self._mode == "apply" and moves is not None and moves.placement is not None:

@@ -1,11 +1,12 @@
-"""Long computations: each in a thread of its own, with a deadline that the event loop watches.
+"""Deadlines of long computations: each runs in its own thread, and the event loop watches it.
 
-A computation that passes its deadline is told to stop, and does at its next step. One that does
-not is lost: no thread can be ended from outside. Then the process has to end, and the next leader
-has to know of the gang that it was at (`quarantine.py`).
+A computation that passes its deadline gets the request to stop, and stops at its next step. A
+computation that ignores the request is lost, because no thread can be ended from outside. Then the
+process has to end, and the next leader reads from the quarantine which gang caused it
+(`quarantine.py`).
 
-The threads are no executor's: whatever fills asyncio's own keeps no plan waiting, and a lost one
-does not keep the process from ending.
+The threads belong to no executor, for two reasons: a full executor of asyncio must delay no plan,
+and a lost thread must not keep the process from ending.
 """
 
 import asyncio
@@ -22,21 +23,21 @@ from gangsched.kube.client.errors import EngineError
 Found = TypeVar("Found")
 
 _LOOKS = 20
-"""How often a computation is looked at until its deadline. Looks are counted, not seconds: a
-process that was stopped for a while, or a busy loop, makes no computation late."""
+"""How often the event loop checks a computation before its deadline. It counts checks, not seconds:
+a suspended process or a busy event loop makes no computation late."""
 
 _SLOW_LOOKS = 2
-"""After so many looks work counts as slow: it may end the process by its memory."""
+"""A computation counts as slow after this many checks: its memory may end the process."""
 
 Slow = Callable[[GangId | None], None]
 
 
-def _nobody_cares(_: GangId | None) -> None:
-    """Do nothing about what is slow."""
+def _ignore_slow(_: GangId | None) -> None:
+    """Ignore that a computation is slow."""
 
 
 class LateError(Exception):
-    """A computation passed its deadline and stopped on request, at `gang`."""
+    """A computation passed its deadline and stopped on request; it was planning `gang`."""
 
     def __init__(self, what: str, gang: GangId | None, deadline_s: float) -> None:
         self.gang, self.problem = gang, f"{what} took longer than {deadline_s:g} s"
@@ -44,7 +45,7 @@ class LateError(Exception):
 
 
 class LostThreadError(EngineError):
-    """A computation did not stop on request: only the end of the process stops it."""
+    """A computation did not stop on request; only the end of the process can stop it."""
 
     def __init__(self, what: str, gang: GangId | None, waited_s: float) -> None:
         self.gang, self.problem = gang, f"{what} did not end within {waited_s:g} s"
@@ -53,7 +54,10 @@ class LostThreadError(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """How long a computation may take, by itself or for `each_gang`, and then to stop (grace)."""
+    """The seconds that a computation may take, and the seconds (grace) that it may take to stop.
+
+    With `each_gang` the deadline starts again for each gang.
+    """
 
     what: str
     deadline_s: float
@@ -61,15 +65,15 @@ class Deadline:
     each_gang: bool = False
 
     async def run(
-        self, work: Callable[[], Found], progress: Progress, slow: Slow = _nobody_cares
+        self, work: Callable[[], Found], progress: Progress, slow: Slow = _ignore_slow
     ) -> Found:
-        """Do work that reports its progress, and return its result.
+        """Run work that reports its progress, and return its result.
 
-        Long before the deadline `slow` is called with the present gang, for each that takes long.
+        If a gang takes long, `slow` is called with it, long before the deadline.
 
         Raises:
-            LateError: it took too long, and stopped.
-            LostThreadError: it took too long, and goes on.
+            LateError: the work took too long, and stopped.
+            LostThreadError: the work took too long, and has not stopped.
 
         """
         done = _in_thread(work, self.what)
@@ -93,11 +97,11 @@ async def _ends(
     done: "asyncio.Future[Found]",
     progress: Progress,
     limit_s: float,
-    slow: Slow = _nobody_cares,
+    slow: Slow = _ignore_slow,
     *,
     each_gang: bool = False,
 ) -> bool:
-    """Wait until work is done; return whether it was in time."""
+    """Wait for the end of work; return whether it ended within the limit."""
     looks, turns = 0, progress.turns
     while looks < _LOOKS:
         await asyncio.wait([done], timeout=limit_s / _LOOKS)
@@ -112,7 +116,7 @@ async def _ends(
 
 
 def _in_thread(work: Callable[[], Found], name: str) -> "asyncio.Future[Found]":
-    """Begin work in a thread that does not keep the process from ending."""
+    """Start work in a thread that does not keep the process from ending."""
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Found] = loop.create_future()
 
@@ -122,11 +126,11 @@ def _in_thread(work: Callable[[], Found], name: str) -> "asyncio.Future[Found]":
 
     def begin() -> None:
         try:
-            found = work()
+            result = work()
         except BaseException as error:  # noqa: BLE001 -- the waiting caller gets it
             answer: tuple[Callable[..., None], object] = done.set_exception, error
         else:
-            answer = done.set_result, found
+            answer = done.set_result, result
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(settle, *answer)
 

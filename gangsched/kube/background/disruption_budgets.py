@@ -1,4 +1,4 @@
-"""Which gangs PodDisruptionBudgets protect from being moved, or stopped before others are."""
+"""The gangs that PodDisruptionBudgets protect: they are not moved, and are preempted last."""
 
 import asyncio
 from urllib.parse import quote
@@ -66,28 +66,28 @@ _pods = msgspec.json.Decoder(_Pods)
 
 
 class _TooManyError(Exception):
-    """A namespace has more than is read."""
+    """A namespace has more budgets or pods than are read."""
 
 
 async def protected(client: KubeClient, view: EngineView, turn: int = 0) -> frozenset[GangId]:
-    """Return of the movable gangs those of which a budget spares fewer pods than they have.
+    """Return the movable gangs that a budget protects: it spares fewer pods than they have.
 
-    Where budgets cannot be read, or are too many, all gangs of a namespace count as protected. Of
-    very many namespaces some are read, others at the next `turn`.
+    If the budgets of a namespace cannot be read, or are too many, all its gangs count as protected.
+    One call reads a bounded number of namespaces; the next `turn` reads others.
     """
-    movable = frozenset(one.gang.id for one in view.running() if one.movable)
+    movable = frozenset(running.gang.id for running in view.running() if running.movable)
     return await _protected_of(movable, client, view, turn, unread=movable)
 
 
 async def stoppable_protected(
     client: KubeClient, view: EngineView, turn: int = 0
 ) -> frozenset[GangId]:
-    """Return of the gangs that queues may stop those of which a budget spares fewer pods.
+    """Return the preemptible gangs that a budget protects.
 
-    Where budgets cannot be read, or are too many, a gang counts for what it did before: whoever
-    writes too many gains nothing.
+    If the budgets of a namespace cannot be read, or are too many, its gangs keep their earlier
+    protection: a user who writes too many budgets gains nothing.
     """
-    stoppable = frozenset(one.gang.id for one in view.running() if one.gang.preemptible)
+    stoppable = frozenset(running.gang.id for running in view.running() if running.gang.preemptible)
     return await _protected_of(stoppable, client, view, turn, unread=view.protected)
 
 
@@ -98,27 +98,27 @@ async def _protected_of(
     turn: int,
     unread: frozenset[GangId],
 ) -> frozenset[GangId]:
-    """Return the protected ones of some gangs; of what cannot be read those that are `unread`."""
+    """Return the protected gangs of some; in an unreadable namespace, the gangs in `unread`."""
     by_namespace: dict[str, set[GangId]] = {}
     for gang in gangs:
         by_namespace.setdefault(gang.partition("/")[0], set()).add(gang)
     names = sorted(by_namespace)
     first = turn * NAMESPACES_READ.most % max(len(names), 1)
-    found: set[GangId] = set()
+    protected_gangs: set[GangId] = set()
     for at, namespace in enumerate((*names[first:], *names[:first])):
         here = by_namespace[namespace]
         if at >= NAMESPACES_READ.most:
-            found |= here & unread
+            protected_gangs |= here & unread
             continue
         try:
-            found |= here & await _protected_in(namespace, client, view)
+            protected_gangs |= here & await _protected_in(namespace, client, view)
         except (KubeError, msgspec.DecodeError, _TooManyError):
-            found |= here & unread
-    return frozenset(found)
+            protected_gangs |= here & unread
+    return frozenset(protected_gangs)
 
 
 async def _protected_in(namespace: str, client: KubeClient, view: EngineView) -> set[GangId]:
-    """Return the protected gangs of a namespace, by one list of its budgets and one of its pods."""
+    """Return the protected gangs of a namespace, from a list of its budgets and one of its pods."""
     name = quote(namespace, safe="")
     path = f"/apis/policy/v1/namespaces/{name}/poddisruptionbudgets"
     budgets = _budgets.decode(await client.get(path, limit=str(BUDGETS.most)))
@@ -133,49 +133,49 @@ async def _protected_in(namespace: str, client: KubeClient, view: EngineView) ->
         and known.gang is not None
         and known.node is not None
     ]
-    found: set[GangId] = set()
+    protected_gangs: set[GangId] = set()
     for budget in budgets.items:
         counts: dict[GangId, int] = {}
         for gang, has in labels:
             if _selects(budget.spec.selector, has):
                 counts[gang] = counts.get(gang, 0) + 1
         spared = budget.status.disruptions_allowed
-        found |= {gang for gang, count in counts.items() if count > spared}
-        await asyncio.sleep(0)  # others have to go on
-    return found
+        protected_gangs |= {gang for gang, count in counts.items() if count > spared}
+        await asyncio.sleep(0)  # other tasks need the event loop
+    return protected_gangs
 
 
 async def _pods_of(namespace: str, client: KubeClient) -> list[_Pod]:
-    found: list[_Pod] = []
+    pods: list[_Pod] = []
     more: dict[str, str] = {}
     while True:
         path = f"/api/v1/namespaces/{namespace}/pods"
         page = _pods.decode(await client.get(path, limit=str(_PAGE), **more))
-        found += page.items
+        pods += page.items
         if not page.metadata.continue_:
-            return found
-        if len(found) >= PODS_READ.most:
+            return pods
+        if len(pods) >= PODS_READ.most:
             raise _TooManyError
         more = {"continue": page.metadata.continue_}
 
 
 def _selects(selector: _Selector | None, labels: dict[str, str]) -> bool:
-    """Return whether a LabelSelector selects what has these labels; none at all selects nothing."""
+    """Return whether a LabelSelector selects labels; a missing selector selects nothing."""
     if selector is None:
         return False
     if any(labels.get(key) != value for key, value in selector.match_labels.items()):
         return False
-    return all(_holds(one, labels) for one in selector.match_expressions)
+    return all(_holds(expression, labels) for expression in selector.match_expressions)
 
 
-def _holds(one: _Expression, labels: dict[str, str]) -> bool:
-    match one.operator:
+def _holds(expression: _Expression, labels: dict[str, str]) -> bool:
+    match expression.operator:
         case "In":
-            return labels.get(one.key) in one.values
+            return labels.get(expression.key) in expression.values
         case "NotIn":
-            return labels.get(one.key) not in one.values
+            return labels.get(expression.key) not in expression.values
         case "Exists":
-            return one.key in labels
+            return expression.key in labels
         case "DoesNotExist":
-            return one.key not in labels
-    return True  # what we do not know may select it
+            return expression.key not in labels
+    return True  # an unknown operator may select the labels, so the pod counts as protected

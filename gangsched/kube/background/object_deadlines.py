@@ -1,4 +1,4 @@
-"""Deadlines for computations, and the quarantine of gangs that exceed them."""
+"""Computations on snapshots within deadlines, and the quarantine of gangs that exceed them."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class ObjectDeadlines:
-    """Takes snapshots, and has work on them done within its deadline."""
+    """Takes snapshots, and runs work on them within its deadline."""
 
     def __init__(
         self,
@@ -28,7 +28,7 @@ class ObjectDeadlines:
         now_s: Callable[[], float],
         start: Callable[[Awaitable[None]], object] | None,
     ) -> None:
-        """Save the quarantine as a task that `start` starts; without `start` it is not saved."""
+        """Take `start`, which starts a task that saves the quarantine; None saves nothing."""
         self._engine, self._quarantine, self._metrics = engine, quarantine, metrics
         self._observe, self._now_s, self._start = observe, now_s, start
 
@@ -61,7 +61,7 @@ class ObjectDeadlines:
         suspects: list[str] = []
 
         def slow(gang_id: GangId | None) -> None:
-            waiting = _asked(gang_id, snapshot)
+            waiting = _pending(gang_id, snapshot)
             if waiting is not None:
                 suspects.append(self._quarantine.suspect(waiting))
                 self._save()
@@ -87,7 +87,7 @@ class ObjectDeadlines:
             self._start(self._quarantine.save())
 
     def quarantine_slow(self, error: LateError, snapshot: Snapshot) -> None:
-        """Quarantine the gang that planning took too long for."""
+        """Quarantine the gang with planning that took too long."""
         self._set_aside(error.gang, snapshot, error.problem, SLOW_S)
         self._save()
 
@@ -95,12 +95,13 @@ class ObjectDeadlines:
         self, gang_id: GangId | None, snapshot: Snapshot, problem: str, for_s: float
     ) -> None:
         """Quarantine the request of a gang, as a snapshot shows it."""
-        waiting = _asked(gang_id, snapshot)
+        waiting = _pending(gang_id, snapshot)
         if waiting is not None:
             self._quarantine.add_gang(waiting, problem, for_s, self._now_s())
 
 
-def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
-    """Return a gang as a snapshot shows it, or None if it is not pending there."""
-    alike = (one for line in snapshot.equivalence_classes for one in line.gangs)
-    return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)
+def _pending(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
+    """Return a pending gang of a snapshot, or None if the gang is not pending there."""
+    in_classes = (pending for similar in snapshot.equivalence_classes for pending in similar.gangs)
+    pending_gangs = (*snapshot.waiting, *in_classes)
+    return next((pending for pending in pending_gangs if pending.gang.id == gang_id), None)

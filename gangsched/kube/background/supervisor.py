@@ -1,4 +1,4 @@
-"""Background tasks: advice, forecasts, statuses. If one fails, gangs start all the same."""
+"""Background tasks: advice, forecasts, statuses. If a task fails, gangs start without it."""
 
 import asyncio
 import logging
@@ -41,21 +41,21 @@ log = logging.getLogger(__name__)
 Work = Callable[[], Awaitable[None]]
 
 _ADVISED_AT_ONCE = 8
-"""Refused gangs advised in one go; each costs some tens of plans."""
+"""Refused gangs in one round of advice; each costs as much as tens of plans."""
 
 _AGAIN_S = 5.0
 _BUDGETS_S = 10.0
 _BUDGETS_NAMED = 10
 _LOOK_S = 0.1
 _KNOWN_S = 30.0
-"""The first plan and the first forecast may fail: queue statuses do not wait longer for them."""
+"""Seconds that queue statuses wait for the first plan and forecast, which may both fail."""
 
 
 class PlanSink(Protocol):
     """Takes the results of background tasks."""
 
     def observe(self, fact: f.Fact) -> None:
-        """Give one fact to the engine and carry out what follows."""
+        """Give a fact to the engine, and carry out the orders that follow."""
 
     def accept(self, plan: Plan) -> None:
         """Carry out a plan."""
@@ -100,7 +100,7 @@ class BackgroundTasks:
         self._advising = Deadline("advice", config.advice_deadline_s, config.plan_deadline_s)
         self._predicted = asyncio.Event()
         self._too_hard: dict[GangId, int] = {}
-        """Versions of gangs that advice took too long for."""
+        """Gangs, by their versions, with advice that took too long: it is not tried again."""
 
     def tasks(self) -> Mapping[str, Work]:
         """Return the tasks that run while this process leads, by name."""
@@ -132,7 +132,7 @@ class BackgroundTasks:
             await asyncio.sleep(_AGAIN_S)
 
     async def _queue_status_loop(self) -> None:
-        """Write statuses of queues once their heads are known; the last ones stand until then."""
+        """Write statuses of queues, but not before the first plan and forecast know their heads."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_KNOWN_S):
                 await self._predicted.wait()
@@ -148,52 +148,56 @@ class BackgroundTasks:
         while True:
             snapshot = self._thinking.snapshot_all()
             took_s = 0.0
-            found: dict[GangId, Prediction] = {}
+            predictions: dict[GangId, Prediction] = {}
             if snapshot.waiting:
                 started_s = time.monotonic()
                 now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)
                 with suppress(LateError):  # then there is no prediction
                     drawn = await self._thinking.run_in_time(self._predicting, work, snapshot)
-                    found = self._stretched(drawn, now_s)
+                    predictions = self._stretched(drawn, now_s)
                 took_s = time.monotonic() - started_s
                 self._metrics.forecast_seconds.observe(took_s)
-                self._statuses.gangs.predict(found, self._engine.view.backfill_reservations)
-            self._keep_predictions(found)
+                self._statuses.gangs.predict(predictions, self._engine.view.backfill_reservations)
+            self._keep_predictions(predictions)
             await asyncio.sleep(self._rest_s(self._config.forecast_interval_s, took_s))
 
     def _stretched(
         self, drawn: Mapping[GangId, Prediction], now_s: float
     ) -> dict[GangId, Prediction]:
-        """Return the predictions to report, and have them compared with the real starts.
+        """Return the predictions to report, and record them for a comparison with the real starts.
 
-        A gang that started meanwhile gets no prediction: it would never be removed.
+        A gang that started meanwhile gets no prediction, because nothing would remove it.
         """
         engine = self._engine
         drawn = {
-            gang: one
-            for gang, one in drawn.items()
+            gang: prediction
+            for gang, prediction in drawn.items()
             if (now := engine.view.gangs.get(gang)) is not None and now.is_plannable()
         }
         starts = engine.history.starts
-        told = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)
+        reported = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)
         starts.record_predictions(ranges(drawn), now_s, engine.view.gangs)
-        return told
+        return reported
 
-    def _keep_predictions(self, found: dict[GangId, Prediction]) -> None:
-        self.predictions = found
+    def _keep_predictions(self, predictions: dict[GangId, Prediction]) -> None:
+        self.predictions = predictions
         self._predicted.set()
-        self._expected.learn(found, self._engine.view.gangs)
+        self._expected.learn(predictions, self._engine.view.gangs)
 
     async def _advice_loop(self) -> None:
-        """Search remedies for refused gangs, apart from planning."""
+        """Search periodically for remedies for refused gangs."""
         advisor = LiveAdvisor(self._client, self._config, self._policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))
             took_s, begun_s = 0.0, time.monotonic()
             due = self._engine.take_advice_requests(_ADVISED_AT_ONCE, self._now_s())
-            due = tuple(one for one in due if self._too_hard.get(one[0].gang.id) != one[0].version)
+            due = tuple(
+                request
+                for request in due
+                if self._too_hard.get(request[0].gang.id) != request[0].version
+            )
             if not due:
                 continue
             await advisor.refresh(self._engine, self._now_s())
@@ -203,7 +207,7 @@ class BackgroundTasks:
             took_s = time.monotonic() - begun_s
 
     async def _advise(self, advisor: LiveAdvisor, waiting: PendingGang, refusal: Refusal) -> bool:
-        """Advise one gang; return whether that ended in time."""
+        """Advise one gang; return whether the advice ended in time."""
         started_s = time.monotonic()
         snapshot = advisor.on(waiting)
         work = partial(advisor.advise, waiting, refusal, snapshot)
@@ -219,21 +223,21 @@ class BackgroundTasks:
         return True
 
     async def _budgets_loop(self) -> None:
-        """Read periodically which gangs disruption budgets protect."""
+        """Read the gangs that disruption budgets protect periodically."""
         turn = 0
         while True:
             begun_s = time.monotonic()
-            found = await stoppable_protected(self._client, self._engine.view, turn)
-            if found != self._engine.view.protected:
-                self._sink.observe(f.BudgetsSeen(tuple(sorted(found))))
-                some = ", ".join(sorted(found)[:_BUDGETS_NAMED]) or "no gang"
-                log.info("disruption budgets protect %s: %s", plural(len(found), "gang"), some)
+            protected = await stoppable_protected(self._client, self._engine.view, turn)
+            if protected != self._engine.view.protected:
+                self._sink.observe(f.BudgetsSeen(tuple(sorted(protected))))
+                some = ", ".join(sorted(protected)[:_BUDGETS_NAMED]) or "no gang"
+                log.info("disruption budgets protect %s: %s", plural(len(protected), "gang"), some)
             turn += 1
             await asyncio.sleep(self._rest_s(_BUDGETS_S, time.monotonic() - begun_s))
 
     def _rest_s(self, least_s: float, took_s: float) -> float:
-        """Return the seconds to rest after background work, which shares the interpreter.
+        """Return the seconds to pause after background work, which shares the interpreter.
 
-        With 500 gangs waiting on 1,000 nodes, forecasts one after another held up binding.
+        With 500 pending gangs on 1,000 nodes, forecasts without pauses delayed binding.
         """
         return max(least_s, took_s * (1 / self._config.background_cpu_share - 1))

@@ -21,12 +21,12 @@ _DEFAULT_FILE = "~/.kube/config"
 _OWN_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _CONTEXTS_SHOWN = 8
 _SHAPELESS = (TypeError, AttributeError, KeyError)
-"""What the library raises for YAML that is no kubeconfig, beside its own error."""
+"""Errors of the library for YAML that is no kubeconfig, beside its own error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """A kubeconfig, by default where kubectl or a pod finds it, and one of its contexts."""
+    """A kubeconfig and one of its contexts, by default those that kubectl or a pod would use."""
 
     kubeconfig: Path | None = None
     context: str | None = None
@@ -50,7 +50,7 @@ class Access:
         return settings
 
     def namespace(self) -> str:
-        """Return the namespace that names are of where none is given, as kubectl has it.
+        """Return the default namespace of names, as kubectl has it.
 
         Raises:
             KubeError: there is no kubeconfig, or it cannot be used.
@@ -62,14 +62,16 @@ class Access:
         with _understood(file):
             self._check_context(file)
             contexts, current = kubernetes_config.list_kube_config_contexts(file)
-            chosen = next((one for one in contexts if one["name"] == self.context), current)
+            chosen = next(
+                (context for context in contexts if context["name"] == self.context), current
+            )
             return str(chosen["context"].get("namespace") or "default")
 
     def _check_context(self, file: str) -> None:
         if self.context is None:
             return
         contexts, _ = kubernetes_config.list_kube_config_contexts(file)
-        names = [str(one["name"]) for one in contexts]
+        names = [str(context["name"]) for context in contexts]
         if self.context not in names:
             listed = ", ".join(names[:_CONTEXTS_SHOWN])
             more = f" and {len(names) - _CONTEXTS_SHOWN} more" * (len(names) > _CONTEXTS_SHOWN)
@@ -98,7 +100,7 @@ class Access:
         )
 
     def _in_cluster(self) -> bool:
-        """Return whether this is a pod that was given no kubeconfig."""
+        """Return whether this process runs in a pod without a kubeconfig."""
         if self.kubeconfig is not None or self.context is not None:
             return False
         given = os.environ.get("KUBECONFIG") or Path(_DEFAULT_FILE).expanduser().exists()
@@ -107,7 +109,7 @@ class Access:
 
 @contextlib.contextmanager
 def _understood(subject: str) -> Iterator[None]:
-    """Say in one line of ours what is wrong with a kubeconfig."""
+    """Raise every error of a kubeconfig as a KubeError with one line."""
     try:
         yield
     except (
@@ -116,7 +118,7 @@ def _understood(subject: str) -> Iterator[None]:
         OSError,
         UnicodeDecodeError,
     ) as error:
-        said = " ".join(str(error).split())
-        raise KubeError(0, f"no usable kubeconfig: {subject}: {said}") from error
+        problem = " ".join(str(error).split())
+        raise KubeError(0, f"no usable kubeconfig: {subject}: {problem}") from error
     except _SHAPELESS as error:
         raise KubeError(0, f"no usable kubeconfig: {subject} is none") from error

@@ -39,14 +39,14 @@ _WATCH_S = 400.0
 """A watch that is silent for longer is dead: the API server was asked to end it before."""
 
 _PROBED_AFTER_S, _PROBED_EVERY_S, _PROBES = 20, 5, 4
-"""An API server that vanished without a word is noticed within 40 s, as by client-go's pings."""
+"""A vanished API server is noticed within 40 s, as by the pings of client-go."""
 
 
 class KubeClient:
     """One API server. Use as an async context manager.
 
     Args:
-        access: whom to call and as whom; None for where kubectl, or a pod, finds it.
+        access: the API server and credentials; None takes those that kubectl or a pod would use.
         tries: how often a call is made before its outage is an error.
 
     """
@@ -59,7 +59,7 @@ class KubeClient:
         self._session: aiohttp.ClientSession | None = None
         self.writes = 0
         self.may_write: Callable[[], bool] = lambda: True
-        """Called before each write: a former leader must not finish what it began."""
+        """Called before each write, because a former leader must write no more."""
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -198,18 +198,18 @@ class KubeClient:
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
-    """Return a socket that probes now and then whether its other end is there."""
+    """Return a socket that checks periodically whether its other end exists."""
     family, kind, protocol, _, _ = address
-    made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    probed = socket.socket(family, kind, protocol)
+    probed.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (
         ("TCP_KEEPIDLE", _PROBED_AFTER_S),
         ("TCP_KEEPINTVL", _PROBED_EVERY_S),
         ("TCP_KEEPCNT", _PROBES),
     ):
         if hasattr(socket, name):  # these three are Linux's
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-    return made
+            probed.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return probed
 
 
 def credentials(access: Access | Path | None) -> kubernetes_client.Configuration:
@@ -236,7 +236,7 @@ def tls_of(settings: kubernetes_client.Configuration) -> ssl.SSLContext | bool:
 
 
 def _refuse_stray(method: str, path: str) -> None:
-    """Refuse a path that a name in it leads elsewhere.
+    """Reject a path that leads to another object, because of a name in it.
 
     Raises:
         Invalid: it does.

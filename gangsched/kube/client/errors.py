@@ -15,11 +15,11 @@ KubeError
 import re
 
 _BY_RBAC = re.compile(r'User "[^"]*" cannot \w+ resource')
-"""How the API server words a refusal of RBAC; those of admission and quotas read otherwise."""
+"""The text of an RBAC denial; the texts of admission and quotas differ."""
 
 
 class KubeError(Exception):
-    """The API refused or could not answer; the message is the API's own."""
+    """The API server rejected a request or gave no answer; the message is its own."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -43,15 +43,15 @@ class Forbidden(KubeError):  # noqa: N818
 
 
 class RbacDenied(Forbidden):
-    """RBAC says no; an API server that has just started does, until it has read its rules."""
+    """RBAC denies the request; a new API server denies all until it has read its rules."""
 
 
 class Invalid(KubeError):  # noqa: N818
-    """The object is refused as it is."""
+    """The API server rejects the object as invalid."""
 
 
 class Throttled(KubeError):  # noqa: N818
-    """The API asks to come back later."""
+    """The API server requests a later retry."""
 
 
 class Unavailable(KubeError):  # noqa: N818
@@ -91,4 +91,4 @@ def error_for(status: int, message: str) -> KubeError:
 
 
 RETRIABLE = (RbacDenied, Throttled, Unavailable)
-"""What may succeed when tried again unchanged."""
+"""Errors of requests that may succeed on a retry without a change."""

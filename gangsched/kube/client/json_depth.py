@@ -17,13 +17,13 @@ DEPTH_MAX = 100
 
 _STRING_OR_BRACKET = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]')
 _MARGIN = 64
-"""Levels to spare for decoders that are called from further up the stack than ours."""
+"""Spare levels for decoders that are called with a deeper stack than here."""
 
 _skim = msgspec.json.Decoder(msgspec.Raw).decode
 
 
 def decode_bounded(read: Callable[[bytes], _T], raw: bytes) -> _T:
-    """Read JSON; what lies too deep in it to be read is read as null."""
+    """Read JSON; a value that is nested too deep is read as null."""
     try:
         return read(raw)
     except RecursionError:
@@ -31,18 +31,18 @@ def decode_bounded(read: Callable[[bytes], _T], raw: bytes) -> _T:
 
 
 def readable(raw: bytes) -> bytes:
-    """Return JSON as it is where any decoder can read it, else with null for what lies too deep."""
+    """Return JSON unchanged if any decoder can read it, else with null for too deep values."""
     try:
         _skim(b"[" * _MARGIN + raw + b"]" * _MARGIN)
     except RecursionError:
         return truncate_depth(raw)
     except msgspec.DecodeError:
-        pass  # the decoder that reads it says so
+        pass  # the caller's decoder reports the error
     return raw
 
 
 def truncate_depth(raw: bytes) -> bytes:
-    """Return JSON with null in place of what lies deeper than DEPTH_MAX."""
+    """Return JSON with null in place of values that are nested deeper than DEPTH_MAX."""
     kept, depth, since = [], 0, 0
     for token in _STRING_OR_BRACKET.finditer(raw):
         match raw[token.start()]:
@@ -58,13 +58,13 @@ def truncate_depth(raw: bytes) -> bytes:
 
 
 def too_deep(value: dict[str, Any] | list[Any]) -> bool:
-    """Return whether something decoded is nested deeper than DEPTH_MAX."""
+    """Return whether a decoded value is nested deeper than DEPTH_MAX."""
     level = [value]
     for _ in range(DEPTH_MAX):
         level = [
             inner
-            for one in level
-            for inner in (one.values() if isinstance(one, dict) else one)
+            for container in level
+            for inner in (container.values() if isinstance(container, dict) else container)
             if isinstance(inner, dict | list)
         ]
         if not level:

@@ -1,4 +1,4 @@
-"""A queue with a lane for each namespace: each has its turn, however much others have put in."""
+"""A queue with a lane for each namespace: no namespace delays the items of another."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class NamespaceFairQueue(Generic[T]):
-    """A queue of items, each in the lane that `lane` says; lanes take turns, items in order.
+    """A queue of items in lanes, by the function `lane`; lanes take turns, and keep their order.
 
     At most `most` items of a lane are out at a time, where `done` is called with each.
     """
@@ -28,7 +28,7 @@ class NamespaceFairQueue(Generic[T]):
         self._wake()
 
     def done(self, item: T) -> None:
-        """Take note that an item that was taken is no longer worked on."""
+        """Record that the work on an item has ended."""
         lane = self._lane(item)
         self._out[lane] -= 1
         if not self._out[lane]:
@@ -43,7 +43,7 @@ class NamespaceFairQueue(Generic[T]):
                 break
 
     async def get(self) -> T:
-        """Take the first item of the lane whose turn it is, once there is one."""
+        """Wait for an item, and take the first one of the next lane."""
         while (lane := self._next()) is None:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(waiter)
@@ -51,7 +51,7 @@ class NamespaceFairQueue(Generic[T]):
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # this waiter was cancelled: wake the next
+                    self._wake()  # this waiter is cancelled, so the next one gets the item
                 raise
         items = self._lanes.pop(lane)
         item = items.popleft()

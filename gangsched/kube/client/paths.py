@@ -1,7 +1,6 @@
 """Paths of API objects with names that users chose.
 
-A name with slashes, dots or a question mark would lead to another object than is meant, with our
-rights.
+A name with slashes, dots or a question mark would lead to another object, with our permissions.
 """
 
 import re
@@ -17,11 +16,11 @@ def named(collection: str, name: str) -> str:
 
 
 def is_dns_name(name: str) -> bool:
-    """Return whether an object may have a name: a DNS subdomain (RFC 1123)."""
+    """Return whether a name is valid for an object: a DNS subdomain (RFC 1123)."""
     return len(name) <= _DNS_LENGTH and _DNS_NAME.fullmatch(name) is not None
 
 
 def strays(path: str) -> bool:
-    """Return whether a path has segments that lead out of it, or are empty."""
+    """Return whether a path has empty segments, or segments that lead to another folder."""
     segments = path.partition("?")[0].split("/")[1:]
-    return any(one in ("", ".", "..") for one in segments)
+    return any(segment in ("", ".", "..") for segment in segments)

@@ -1,7 +1,6 @@
-"""List and watch one kind: resume where it broke, list again on 410, back off, never give up.
+"""List and watch one kind: resume after a break, list again on 410, and retry with back-off.
 
-Each object is handed on as raw JSON. The receiver skips a malformed object; no object stops the
-watch.
+The receiver gets each object as raw JSON. It skips malformed objects, so no object stops a watch.
 """
 
 import asyncio
@@ -25,7 +24,7 @@ _ABSENT_S = 10.0
 _PAGE = "5000"
 _HANDED_AT_ONCE = 200
 _ONLY_YOUNG = 200_000, 100, 1_000_000
-"""Thresholds by which new garbage is collected, and what lives long is not looked at."""
+"""Thresholds of the garbage collector that collect new objects and skip old ones."""
 
 
 class Receiver(Protocol):
@@ -35,7 +34,7 @@ class Receiver(Protocol):
         """Apply an object that exists now."""
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object no longer exists (raw: its last state, if known)."""
+        """Apply the deletion of an object (raw: its last state, if known)."""
 
 
 @dataclass(slots=True)
@@ -81,13 +80,13 @@ _status = msgspec.json.Decoder(_Status)
 
 @contextmanager
 def long_lived() -> Iterator[None]:
-    """Spare the garbage collector what is read: it all stays.
+    """Spare the garbage collector the objects that are read, because all of them stay.
 
     Full collections over it take a third of the time of a takeover at 5,000 nodes, and later pause
     planning for a tenth of a second at 10,000.
     """
     usual = gc.get_threshold()
-    gc.set_threshold(*_ONLY_YOUNG)  # what fails and is tried again must not pile up meanwhile
+    gc.set_threshold(*_ONLY_YOUNG)  # failed and retried reads must not fill the memory
     try:
         yield
     finally:
@@ -100,7 +99,7 @@ def _nothing(_: bytes) -> None:
 
 
 class Watch:
-    """One kind, watched for as long as `run` runs. `synced` is set after the first full list."""
+    """The watch of one kind, while `run` runs. `synced` is set after the first full list."""
 
     def __init__(
         self,
@@ -131,11 +130,11 @@ class Watch:
         self._ahead = ahead
 
     async def hand_over(self) -> None:
-        """Give the receiver what was kept back, and from now on everything at once."""
+        """Give the held objects to the receiver, and from now on every object at once."""
         while self._held:
             for uid in list(self._held)[:_HANDED_AT_ONCE]:
                 decode_bounded(self._receiver.on_update, self._held.pop(uid))
-            await asyncio.sleep(0)  # others have to go on: the Lease, the next events
+            await asyncio.sleep(0)  # other tasks need the event loop: the Lease, the next events
         self._held = None
         self._on_batch()
 
@@ -149,7 +148,7 @@ class Watch:
     def _gone(self, uid: str, raw: bytes | None) -> None:
         if self._held is not None:
             self._held.pop(uid, None)
-        self._receiver.on_delete(uid, raw)  # it may have been handed over a moment ago
+        self._receiver.on_delete(uid, raw)  # the receiver may have the object already
 
     async def run(self) -> None:
         """Watch until cancelled."""

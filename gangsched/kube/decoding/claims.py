@@ -1,4 +1,4 @@
-"""The volumes of a pod: what its claims say of nodes, and what is not known of them."""
+"""The volumes of a pod: the nodes that its claims allow, and the volumes that allow no answer."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -9,10 +9,10 @@ from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.schemas import PodSpec
 
 Claims = Callable[[str, object], tuple[NodeTerm, ...] | str]
-"""Answers a claim: the nodes it allows, or why they are not known.
+"""Returns the nodes that a claim allows, or the reason why they are not known.
 
-It is asked by a claim's name; with the template that an ephemeral volume's claim is made of, by the
-volume's name.
+The arguments are the name of a claim and None; for an ephemeral volume, the name of the volume and
+the template of its claim.
 """
 
 _CLAIM, _EPHEMERAL = "persistentVolumeClaim", "ephemeral"
@@ -24,45 +24,49 @@ _BEYOND_VOLUMES = {
 
 
 def claims_of(spec: PodSpec) -> Iterator[tuple[str, object]]:
-    """Yield what a pod's claims are asked by: a name, and the template of an ephemeral volume."""
+    """Yield the arguments of `Claims` for each claim of a pod."""
     for volume in spec.volumes:
-        asked = _asked(volume)
-        if asked is not None:
-            yield asked
+        claim = _asked(volume)
+        if claim is not None:
+            yield claim
 
 
 def _asked(volume: dict[str, Any]) -> tuple[str, object] | None:
-    found = volume.get(_CLAIM)
-    name = found.get("claimName") if isinstance(found, dict) else None
+    source = volume.get(_CLAIM)
+    name = source.get("claimName") if isinstance(source, dict) else None
     if isinstance(name, str):
         return name, None
-    found, name = volume.get(_EPHEMERAL), volume.get("name")
-    template = found.get("volumeClaimTemplate") if isinstance(found, dict) else None
+    source, name = volume.get(_EPHEMERAL), volume.get("name")
+    template = source.get("volumeClaimTemplate") if isinstance(source, dict) else None
     return (name, template) if isinstance(name, str) and isinstance(template, dict) else None
 
 
 def claimed(
     spec: PodSpec, claims: Claims | None
 ) -> tuple[tuple[tuple[NodeTerm, ...], ...], list[str]]:
-    """Return which nodes the claims of a pod allow, and the volumes not known about."""
+    """Return the nodes that the claims of a pod allow, and the volumes with unknown nodes."""
     allowed, beyond = [], []
     for volume in spec.volumes:
-        label = next((one for key, one in _BEYOND_VOLUMES.items() if key in volume), None)
+        label = next(
+            (name_of_kind for key, name_of_kind in _BEYOND_VOLUMES.items() if key in volume), None
+        )
         if label is None:
             continue
-        asked = _asked(volume)
-        answer = claims(*asked) if claims is not None and asked is not None else ""
+        claim = _asked(volume)
+        answer = claims(*claim) if claims is not None and claim is not None else ""
         if isinstance(answer, tuple):
             allowed.append(answer)
         else:
             why = f" ({answer})" if answer else ""
-            name = asked[0] if asked is not None else volume.get("name", "")
+            name = claim[0] if claim is not None else volume.get("name", "")
             beyond.append(f"{label} {name}{why}"[: NAME.most])
-    return tuple(_narrowed(dict.fromkeys(one for one in allowed if one))), beyond
+    return tuple(
+        _narrowed(dict.fromkeys(terms_of_claim for terms_of_claim in allowed if terms_of_claim))
+    ), beyond
 
 
 def _narrowed(allowed: Iterable[tuple[NodeTerm, ...]]) -> Iterator[tuple[NodeTerm, ...]]:
-    """Yield what holds together: claims that list values of the same label are one such list."""
+    """Yield the terms of all claims; lists of values of one label become their intersection."""
     lists: dict[str, tuple[str, ...]] = {}
     for terms in allowed:
         key = only_key(terms[0]) if len(terms) == 1 else None
@@ -71,32 +75,34 @@ def _narrowed(allowed: Iterable[tuple[NodeTerm, ...]]) -> Iterator[tuple[NodeTer
             continue
         values = terms[0].labels[0].values
         known = lists.get(key)
-        both_have = values if known is None else tuple(one for one in known if one in set(values))
+        both_have = (
+            values if known is None else tuple(value for value in known if value in set(values))
+        )
         lists[key] = both_have
     for key, values in lists.items():
         yield (NodeTerm((Expression(key, "In", values),)),)
 
 
 def only_key(term: NodeTerm) -> str | None:
-    """Return the label that a term lists values of, where that is all it says."""
-    one = term.labels[0] if len(term.labels) == 1 and not term.names else None
-    return one.key if one is not None and one.operator == "In" else None
+    """Return the label of a term that only lists values of one label, or None."""
+    expression = term.labels[0] if len(term.labels) == 1 and not term.names else None
+    return expression.key if expression is not None and expression.operator == "In" else None
 
 
 def both(terms: tuple[NodeTerm, ...], others: tuple[NodeTerm, ...]) -> tuple[NodeTerm, ...]:
-    """Return terms one of which holds where one of each side does; no terms restrict nothing.
+    """Return the terms that hold where both sides hold; a side without terms restricts nothing.
 
     Raises:
-        DecodeError: there are too many.
+        DecodeError: the result has too many terms.
 
     """
     if not terms or not others:
         return terms or others
     few(len(terms) * len(others), SELECTOR_VALUES)
     whole_terms = ((a, b) for a in terms for b in others if (a.labels or a.names))
-    found = tuple(
+    combined = tuple(
         NodeTerm(a.labels + b.labels, a.names + b.names)
         for a, b in whole_terms
         if b.labels or b.names
     )
-    return found or (NodeTerm(),)  # a term without conditions matches no node
+    return combined or (NodeTerm(),)  # a term without conditions matches no node

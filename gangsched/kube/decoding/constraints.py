@@ -1,4 +1,4 @@
-"""What specs and annotations ask of the topology, as the core's constraints."""
+"""Topology constraints of specs and annotations, as values of the core."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -29,38 +29,40 @@ _DEVICES = "gpu-fraction-num-devices"
 
 
 def near(spec: NearSpec | None) -> LevelRequest:
-    """Return how near pods are to be."""
+    """Return the topology request of a spec."""
     if spec is None:
         return LevelRequest()
-    slices = tuple(SliceRequest(one.level, one.size) for one in spec.slices)
+    slices = tuple(SliceRequest(slice_spec.level, slice_spec.size) for slice_spec in spec.slices)
     return LevelRequest(spec.required, spec.preferred, slices)
 
 
 def constraints(spec: PodGroupSpec) -> Constraints:
-    """Return what a group asks of the topology as a whole."""
-    asked = spec.topology
+    """Return the constraints of a whole group."""
+    topology = spec.topology
     own = Constraints(
         gpu_types=tuple(spec.gpuKinds), avoid=tuple(NodeName(name) for name in spec.avoidNodes)
     )
-    if asked is None:
+    if topology is None:
         return own
     return Constraints(
-        topology=asked.name,
-        near=near(asked),
-        fabric=asked.requiredFabric or asked.preferredFabric,
-        fabric_required=asked.requiredFabric is not None,
-        spread=tuple(Spread(one.level, one.maxPods) for one in asked.spread),
-        exclusive=asked.exclusive,
+        topology=topology.name,
+        near=near(topology),
+        fabric=topology.requiredFabric or topology.preferredFabric,
+        fabric_required=topology.requiredFabric is not None,
+        spread=tuple(
+            Spread(spread_spec.level, spread_spec.maxPods) for spread_spec in topology.spread
+        ),
+        exclusive=topology.exclusive,
         gpu_types=own.gpu_types,
         avoid=own.avoid,
     )
 
 
 def merged(spec: Mapping[str, Any], annotations: Mapping[str, str], subject: str) -> dict[str, Any]:
-    """Return a group's spec with what its annotations ask added.
+    """Return the spec of a group, completed by the fields that its annotations set.
 
     Raises:
-        DecodeError: an annotation is wrong, or disagrees with the spec.
+        DecodeError: an annotation is malformed, or contradicts the spec.
 
     """
     try:
@@ -70,45 +72,45 @@ def merged(spec: Mapping[str, Any], annotations: Mapping[str, str], subject: str
 
 
 def role_near(role: NearSpec | None, annotations: Mapping[str, str], subject: str) -> LevelRequest:
-    """Return how near the pods of a role are to be, by its spec and its template's annotations.
+    """Return the topology request of a role, from its spec and its template's annotations.
 
     Raises:
-        DecodeError: an annotation is wrong, or disagrees with the spec.
+        DecodeError: an annotation is malformed, or contradicts the spec.
 
     """
     if dialects.KEYS.isdisjoint(annotations):
         return near(role)
     spec = {"topology": {} if role is None else role.model_dump()}
-    asked = merged(spec, annotations, subject)
+    with_annotations = merged(spec, annotations, subject)
     try:
-        return near(NearSpec.model_validate(asked["topology"]))
+        return near(NearSpec.model_validate(with_annotations["topology"]))
     except ValidationError as error:
         raise DecodeError(one_sentence(error, f"{subject}: topology")) from error
 
 
 def of_pod(annotations: Mapping[str, str], subject: str) -> Constraints:
-    """Return what a pod's annotations ask of its gang.
+    """Return the constraints of a gang that the annotations of its pods set.
 
     Raises:
-        DecodeError: an annotation is wrong, or two dialects disagree.
+        DecodeError: an annotation is malformed, or two dialects contradict each other.
 
     """
     if dialects.KEYS.isdisjoint(annotations):
         return NO_CONSTRAINTS
-    asked = merged({}, annotations, subject)
-    if not asked:
+    annotated = merged({}, annotations, subject)
+    if not annotated:
         return NO_CONSTRAINTS
     try:
-        return constraints(PodGroupSpec.model_validate(asked))
+        return constraints(PodGroupSpec.model_validate(annotated))
     except ValidationError as error:
         raise DecodeError(one_sentence(error, subject)) from error
 
 
 def share(annotations: Mapping[str, str]) -> GpuShare | None:
-    """Return the part of a GPU a pod asks for with KAI's annotations, or None.
+    """Return the part of a GPU that a pod requests with KAI's annotations, or None.
 
     Raises:
-        DecodeError: a value is wrong.
+        DecodeError: a value is malformed.
 
     """
     fraction, memory = annotations.get(_FRACTION), annotations.get(_MEMORY)

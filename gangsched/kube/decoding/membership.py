@@ -1,22 +1,22 @@
-"""Which gang a pod belongs to: a group it names, in our words or a peer's, else its owner's.
+"""The gang of a pod: the group that the pod names, else the gang of its owner.
 
-| said by | gang |
+| what the pod has | its gang |
 |---|---|
-| label gangsched.io/pod-group | our PodGroup, or none: with gangsched.io/min-member |
+| label gangsched.io/pod-group | our PodGroup; no object with gangsched.io/min-member |
 | label scheduling.x-k8s.io/pod-group | scheduler-plugins' PodGroup |
 | annotation scheduling.k8s.io/group-name, scheduling.volcano.sh/group-name | Volcano's |
 | annotation or label pod-group-name | KAI's |
-| spec.schedulingGroup.podGroupName | that of scheduling.k8s.io (from 1.36) |
+| spec.schedulingGroup.podGroupName | PodGroup of scheduling.k8s.io (from 1.36) |
 | spec.workloadRef | a pod group of a Workload (1.35), one gang for each replica key |
-| label kueue.x-k8s.io/pod-group-name and its total count | the pods of that name |
+| label kueue.x-k8s.io/pod-group-name and its total count | all pods with this label value |
 | labels of a LeaderWorkerSet | a leader with its workers |
 | label ray.io/cluster | the RayCluster |
 | label jobset.sigs.k8s.io/jobset-name | the JobSet |
 | labels of the MPI Operator's launcher | the MPIJob |
-| owned by a Job, a StatefulSet or a job of kubeflow.org | all its pods |
+| owned by a Job, a StatefulSet or a job of kubeflow.org | all pods of the owner |
 
-What an object says goes beyond that (`foreign_seen.py`): a JobSet may start in stages, and a RayJob
-has the pods of its cluster and of its submitter.
+The owner's object may split or join these gangs (`external/owners.py`): a JobSet may start in
+stages, and a RayJob has the pods of its cluster and of its submitter.
 """
 
 from collections.abc import Mapping
@@ -41,10 +41,12 @@ UPSTREAM = "scheduling.k8s.io"
 WORKLOAD = "workload"
 JOB, STATEFUL, RAY, MPI = "job", "statefulset", "raycluster", "mpijob"
 RAYJOB, JOBSET, LWS = "rayjob", "jobset", "lws"
-TRAINING = {kind: kind.lower() for kind, one in FRAMEWORKS.items() if not one.unsupported}
+TRAINING = {
+    kind: kind.lower() for kind, framework in FRAMEWORKS.items() if not framework.unsupported
+}
 """The kinds of training jobs, and how the ids of their gangs begin."""
 GROUPS = frozenset({PLUGINS, VOLCANO, KAI, UPSTREAM, WORKLOAD})
-"""Of these the pods themselves name the object that declares their gang."""
+"""Sources with pods that name the object of their gang."""
 
 _VOLCANO_KEYS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 _KAI_KEY = "pod-group-name"
@@ -55,27 +57,27 @@ _JOBSET = "jobset.sigs.k8s.io"
 _TRAINING = "training.kubeflow.org"
 _OWNERS = (
     {("batch/v1", "Job"): JOB, ("apps/v1", "StatefulSet"): STATEFUL}
-    | {("kubeflow.org/v1", kind): whose for kind, whose in TRAINING.items()}
+    | {("kubeflow.org/v1", kind): source for kind, source in TRAINING.items()}
     | {("kubeflow.org/v2beta1", "MPIJob"): MPI}
 )
 
 
-def foreign_id(namespace: str, whose: str, name: str) -> GangId:
-    """Return the id of a gang that is not ours, apart from ours of the same name."""
-    return GangId(f"{namespace}/{whose}:{name}")
+def foreign_id(namespace: str, source: str, name: str) -> GangId:
+    """Return the id of a gang of another API; it differs from our PodGroup of the same name."""
+    return GangId(f"{namespace}/{source}:{name}")
 
 
 def gang_of(pod: Pod) -> GangId:
-    """Return the gang a pod belongs to; at last it is one by itself."""
+    """Return the gang of a pod; a pod without a group or a known owner is a gang by itself."""
     metadata = pod.metadata
     if group := metadata.labels.get(names.POD_GROUP_LABEL):
         return GangId(f"{metadata.namespace}/{group}")
-    whose, name = _told(pod)
-    return foreign_id(metadata.namespace, whose, name)
+    source, name = _named_group(pod)
+    return foreign_id(metadata.namespace, source, name)
 
 
-def _told(pod: Pod) -> tuple[str, str]:
-    """Return the source and the name of the group that a pod names."""
+def _named_group(pod: Pod) -> tuple[str, str]:
+    """Return the source and the name of the group of a pod."""
     metadata = pod.metadata
     labels, annotations = metadata.labels, metadata.annotations
     if name := labels.get(names.COSCHEDULING_LABEL):
@@ -99,25 +101,25 @@ def _told(pod: Pod) -> tuple[str, str]:
         return RAY, name
     if name := labels.get(f"{_JOBSET}/jobset-name"):
         return JOBSET, name
-    # A launcher of the MPI Operator is a Job's pod, its workers are the MPIJob's own.
+    # The MPI Operator makes the launcher by a Job, so the Job owns that pod, not the MPIJob.
     by_mpi = labels.get(f"{_TRAINING}/operator-name") == "mpi-operator"
     if by_mpi and (name := labels.get(f"{_TRAINING}/job-name")):
         return MPI, name
     for owner in metadata.owner_references:
-        whose = _OWNERS.get((owner.api_version, owner.kind))
-        if owner.controller and whose is not None:
-            return whose, owner.name
+        source = _OWNERS.get((owner.api_version, owner.kind))
+        if owner.controller and source is not None:
+            return source, owner.name
     return "pod", metadata.name
 
 
 def leader_worker_gang(labels: Mapping[str, str]) -> str:
-    """Return the name of the LeaderWorkerSet's group that labels name, or nothing."""
+    """Return the name of the LeaderWorkerSet's group that labels name, or an empty string."""
     name = labels.get(f"{_LWS}/name")
     return f"{name}-{labels.get(f'{_LWS}/group-index', '0')}" if name else ""
 
 
 def role_of(pod: Pod) -> str:
-    """Return the part of its gang that a pod plays, by its label or as one of a JobSet's jobs."""
+    """Return the role of a pod: its role label, else the replicated job of its JobSet."""
     labels = pod.metadata.labels
     if names.ROLE_LABEL in labels:
         return labels[names.ROLE_LABEL]
@@ -125,7 +127,7 @@ def role_of(pod: Pod) -> str:
 
 
 def rank_of(pod: Pod) -> int | None:
-    """Return a pod's index in its role where its controller labels it."""
+    """Return the index of a pod in its role, or None if no label has it."""
     labels = pod.metadata.labels
     for key in names.INDEX_LABELS:
         index = whole(labels.get(key, ""))
@@ -139,11 +141,11 @@ def rank_of(pod: Pod) -> int | None:
 
 
 def _of_jobset(pod: Pod) -> bool:
-    """Return whether a pod is of a JobSet's gang, not of a group that it names."""
+    """Return whether a pod belongs to the gang of its JobSet, and names no other group."""
     labels = pod.metadata.labels
     if f"{_JOBSET}/jobset-name" not in labels or names.POD_GROUP_LABEL in labels:
         return False
-    return _told(pod)[0] == JOBSET
+    return _named_group(pod)[0] == JOBSET
 
 
 def implicit_gang(pod: Pod) -> Gang | None:
@@ -167,18 +169,18 @@ def implicit_gang(pod: Pod) -> Gang | None:
             admitted=admitted_elsewhere(metadata.labels),
         )
         or DEFAULT_QUEUE,
-        # Every pod of the group must declare the same gang: nothing here may be the pod's own.
-        # Where others than the first one's user add pods, the first is asked (see `PodsSeen`).
+        # Every pod of the group must declare the same gang. The informer of pods keeps the user of
+        # the first pod, so another user cannot change it.
         user=user_of(metadata.annotations, metadata.namespace),
         implicit=True,
     )
 
 
 def minimum_of(pod: Pod) -> int | None:
-    """Return how many pods a pod says belong to its gang; None where an object says so.
+    """Return the minimum of its gang that a pod declares, or None if an object declares it.
 
     Raises:
-        DecodeError: that is no number above zero.
+        DecodeError: the minimum is no number above zero.
 
     """
     metadata = pod.metadata
@@ -186,8 +188,8 @@ def minimum_of(pod: Pod) -> int | None:
     if names.POD_GROUP_LABEL in labels:
         text = labels.get(names.MIN_MEMBER_LABEL)
         return _count(pod, f"label {names.MIN_MEMBER_LABEL}", text) if text is not None else None
-    whose, _ = _told(pod)
-    match whose:
+    source, _ = _named_group(pod)
+    match source:
         case "pod":
             return 1
         case "kueue":

@@ -1,4 +1,4 @@
-"""What every object says of itself: its key, its owner, its labels, its stored status."""
+"""The fields that every object has: key, owner, labels, stored status."""
 
 import msgspec
 
@@ -19,10 +19,10 @@ def group_key(raw: bytes) -> tuple[str, str, str]:
 
 
 def decode_group(raw: bytes) -> GroupObject:
-    """Read any object as metadata, spec and status.
+    """Read the metadata, spec and status of any object.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the bytes are no such object.
 
     """
     try:
@@ -32,7 +32,7 @@ def decode_group(raw: bytes) -> GroupObject:
 
 
 class ApiObject:
-    """An object as the API wrote it; its bytes are decoded once, and only if they have to be."""
+    """An object as the API wrote it; its bytes are decoded once, when a field is first read."""
 
     __slots__ = ("_group", "_metadata", "raw")
 
@@ -56,7 +56,7 @@ class ApiObject:
 
     @property
     def metadata(self) -> Metadata:
-        """The metadata alone; ask for `group` first where that is needed too."""
+        """The metadata alone; a caller that needs `group` too reads `group` first."""
         if self._metadata is None:
             self._metadata = any_decoder.decode(self.raw).metadata
         return self._metadata
@@ -67,7 +67,7 @@ class ApiObject:
         return any(owner.controller for owner in self.metadata.owner_references)
 
     def identity(self) -> bytes:
-        """Return the key of the object, and its labels and annotations of ours, as an object."""
+        """Return an object with only the key, and the labels and annotations of gangsched.io."""
         metadata = self.metadata
         kept = Metadata(
             name=metadata.name,

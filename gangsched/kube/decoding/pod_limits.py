@@ -1,4 +1,4 @@
-"""How much a pod may ask by: more of it would cost every pod that waits."""
+"""Bounds on the spec of a pod: a larger spec would slow the planning of every pending gang."""
 
 from collections.abc import Iterable, Iterator
 
@@ -19,16 +19,16 @@ _WEIGHT = range(1, 101)
 
 
 def check(needs: PodRequirements) -> None:
-    """Refuse what is beyond a bound.
+    """Check the requirements of a pod against all bounds.
 
     Raises:
-        DecodeError: it is; the sentence says in what.
+        DecodeError: a bound is exceeded; the message names the bound.
 
     """
     conditions = list(_conditions(needs))
     few(len(needs.requests), RESOURCES_OF_POD)
-    few(len({one.key for one in conditions}), SELECTOR_KEYS)
-    few(sum(1 + len(one.values) for one in conditions), SELECTOR_VALUES)
+    few(len({condition.key for condition in conditions}), SELECTOR_KEYS)
+    few(sum(1 + len(condition.values) for condition in conditions), SELECTOR_VALUES)
     few(len(needs.tolerations), TOLERATIONS)
     few(len(needs.host_ports), HOST_PORTS)
     short(_words(needs, conditions))
@@ -38,10 +38,10 @@ def check(needs: PodRequirements) -> None:
 
 
 def few(count: int, bound: UpperBound, where: str = "") -> None:
-    """Refuse more of something than its bound allows.
+    """Check a count against its bound.
 
     Raises:
-        DecodeError: there is more.
+        DecodeError: the count exceeds the bound.
 
     """
     if count > bound.most:
@@ -49,10 +49,10 @@ def few(count: int, bound: UpperBound, where: str = "") -> None:
 
 
 def short(words: Iterable[str]) -> None:
-    """Refuse words that are longer than any name.
+    """Check that no word is longer than a name may be.
 
     Raises:
-        DecodeError: one is.
+        DecodeError: a word is too long.
 
     """
     for word in words:
@@ -67,9 +67,9 @@ def _conditions(needs: PodRequirements) -> Iterator[Expression]:
 
 
 def _words(needs: PodRequirements, conditions: list[Expression]) -> Iterator[str]:
-    """Yield every word that is kept of what users write."""
-    for one in conditions:
-        yield from (one.key, one.operator, *one.values)
+    """Yield every word of a user that the scheduler keeps in memory."""
+    for condition in conditions:
+        yield from (condition.key, condition.operator, *condition.values)
     for protocol, address, _ in needs.host_ports:
         yield from (protocol, address)
     yield from needs.unmodelled_constraints

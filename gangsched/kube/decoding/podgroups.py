@@ -1,4 +1,4 @@
-"""PodGroups of ours: their JSON to gangs."""
+"""Decode the JSON of our PodGroups to gangs."""
 
 from typing import Any
 
@@ -33,19 +33,19 @@ def pod_group(
     default: int | None = None,
     claims: Claims | None = None,
 ) -> tuple[Gang, PodGroupStatus, str]:
-    """Read a PodGroup of ours: the gang, its written status and its uid.
+    """Return the gang of one of our PodGroups, its stored status and its uid.
 
-    `default` is the priority of pods that name no class, where the cluster has such a class.
+    `default` is the value of the default PriorityClass, or None if the cluster has no default.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the PodGroup is malformed.
 
     """
     key = f"{group.metadata.namespace}/{group.metadata.name}"
     try:
         subject = f"PodGroup {key}"
-        asked = constraints.merged(group.spec, group.metadata.annotations, subject)
-        spec = PodGroupSpec.model_validate(asked)
+        with_annotations = constraints.merged(group.spec, group.metadata.annotations, subject)
+        spec = PodGroupSpec.model_validate(with_annotations)
         roles = tuple(_role(role, group.metadata.namespace, subject, claims) for role in spec.roles)
     except ValidationError as error:
         raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
@@ -109,9 +109,9 @@ def _role(role: RoleSpec, namespace: str, subject: str, claims: Claims | None) -
 def _priority(
     spec: PodGroupSpec, priorities: dict[str, int], default: int | None, group: GroupObject
 ) -> int | None:
-    """Return the priority of a group's own class, else the highest that its pods will have.
+    """Return the priority of the group's PriorityClass, else the highest of its templates.
 
-    None where neither it nor a template says anything: what its pods have counts, once they exist.
+    Return None if neither the group nor a template names a class: then the pods' priority counts.
     """
     key = f"{group.metadata.namespace}/{group.metadata.name}"
     if spec.priorityClassName:
@@ -119,13 +119,17 @@ def _priority(
         for owner in group.metadata.owner_references:
             if owner.controller and owner.api_version.startswith("kubeflow.org/"):
                 job = f"{owner.kind} {group.metadata.namespace}/{owner.name}"
-                where = f"{job}: spec.runPolicy.schedulingPolicy.priorityClass"  # what a user wrote
+                # The job controller copied the class from the field that the user wrote.
+                where = f"{job}: spec.runPolicy.schedulingPolicy.priorityClass"
         return _value(spec.priorityClassName, where, priorities)
     templates = [(role.name, role.template) for role in spec.roles if role.template is not None]
-    classes = [(role, (one.get("spec") or {}).get("priorityClassName")) for role, one in templates]
+    classes = [
+        (role, (template.get("spec") or {}).get("priorityClassName"))
+        for role, template in templates
+    ]
     if default is None and not any(name for _, name in classes):
         return None
-    found = [
+    values = [
         _value(
             name, f"PodGroup {key}: spec.roles[{role}].template.spec.priorityClassName", priorities
         )
@@ -133,7 +137,7 @@ def _priority(
         else default or 0
         for role, name in classes
     ]
-    return max(found, default=None)
+    return max(values, default=None)
 
 
 def _value(name: str, where: str, priorities: dict[str, int]) -> int:
@@ -143,7 +147,7 @@ def _value(name: str, where: str, priorities: dict[str, int]) -> int:
 
 
 def _queue(group: GroupObject, spec: PodGroupSpec) -> str:
-    """Return the queue of a group: its own word, else that of its labels."""
+    """Return the queue of a group: the queue of its spec, else the queue of its labels."""
     if "queue" in group.spec and spec.queue != DEFAULT_QUEUE:
         return spec.queue
     metadata = group.metadata
@@ -154,16 +158,15 @@ def _status(values: dict[str, Any]) -> PodGroupStatus:
     try:
         return PodGroupStatus.model_validate(values)
     except ValidationError:
-        return PodGroupStatus.model_validate(
-            {}
-        )  # ours alone: a foreign scribble is overwritten by the next write
+        # Only gangsched writes the status, and the next write replaces a malformed one.
+        return PodGroupStatus.model_validate({})
 
 
 def template_needs(role: str, template: dict[str, Any], claims: Claims | None) -> PodRequirements:
-    """Return what a pod of a template asks of its node.
+    """Return the requirements of a pod that a role's template makes.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the template is malformed.
 
     """
     try:

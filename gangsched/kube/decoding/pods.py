@@ -1,6 +1,7 @@
-"""JSON of pods to facts, the hot path of the watch.
+"""Decode the JSON of pods to facts: the hot path of the watch.
 
-Whatever cannot be read raises `DecodeError` with one sentence; the caller reports it and goes on.
+A field that cannot be read raises `DecodeError` with one sentence. The caller reports the error
+and continues with other pods.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,7 +46,7 @@ from gangsched.kube.decoding.schemas import (
 _NOTHING: Mapping[str, str] = {}
 
 _BEYOND_NAMED = 8
-"""Of many volumes the first are named."""
+"""Constraints and volumes that a refusal names at most."""
 
 
 def _add(total: dict[str, int], more: dict[str, int]) -> None:
@@ -62,32 +63,33 @@ Read = Callable[[Amounts], dict[str, int]]
 
 
 def _requested(container: Container, read: Read) -> dict[str, int]:
-    # The API server defaults requests to limits; templates that never passed it need the same.
+    # The API server defaults requests to limits. Templates of groups never passed that default.
     return read(container.resources.limits | container.resources.requests)
 
 
 def _held(container: Container, status: PodStatus, read: Read) -> dict[str, int]:
-    """Return what a container occupies while it is resized in place: the most it may have.
+    """Return the resources that a container occupies; during a resize, the maximum of both sizes.
 
-    If the node lacks capacity for a growth, that is what the pod has already (KEP-1287).
+    If the node lacks capacity for the larger size, only the present size counts (KEP-1287).
     """
-    asked, wanted = _requested(container, read), container.resources.requests
+    requested, wanted = _requested(container, read), container.resources.requests
     statuses = (*status.container_statuses, *status.init_container_statuses)
-    found = next((one for one in statuses if one.name == container.name), None)
-    if found is None or found.resources is None:
-        return asked
-    if found.resources.requests == found.allocated_resources == wanted:
-        return asked  # nothing is being resized: so it is with nearly all
-    has = read(found.resources.requests)
-    _largest(has, read(found.allocated_resources))
+    actual = next((known for known in statuses if known.name == container.name), None)
+    if actual is None or actual.resources is None:
+        return requested
+    if actual.resources.requests == actual.allocated_resources == wanted:
+        return requested  # no resize is in progress: the usual case
+    has = read(actual.resources.requests)
+    _largest(has, read(actual.allocated_resources))
     if not _infeasible(status):
-        _largest(has, asked)
+        _largest(has, requested)
     return has
 
 
 def _infeasible(status: PodStatus) -> bool:
     return any(
-        one.type == "PodResizePending" and one.reason == "Infeasible" for one in status.conditions
+        condition.type == "PodResizePending" and condition.reason == "Infeasible"
+        for condition in status.conditions
     )
 
 
@@ -98,7 +100,7 @@ _encode = msgspec.json.Encoder().encode
 def requests(
     spec: PodSpec | BareSpec, status: PodStatus = _NO_STATUS, read: Read = amounts
 ) -> Requests:
-    """Return what a pod occupies: containers and sidecars together, or the largest init step.
+    """Return the resources of a pod: containers and sidecars, or the largest init step.
 
     Follows k8s.io/component-helpers/resource.PodRequests (KEP-753 sidecars, KEP-2837 pod level,
     KEP-1287 resizing in place). `read` turns quantities into numbers.
@@ -134,9 +136,9 @@ def _toleration(key: str, operator: str, value: str, effect: str) -> Toleration:
 
 
 @lru_cache(maxsize=4096)
-def _shared(asked: PodRequirements) -> PodRequirements:
-    """Return one object for all equal requests: tens of thousands of pods have the same."""
-    return asked
+def _shared(requirements: PodRequirements) -> PodRequirements:
+    """Return one object for all equal requirements: tens of thousands of pods share them."""
+    return requirements
 
 
 def _expression(requirement: Requirement) -> Expression:
@@ -149,25 +151,27 @@ def _term(term: SelectorTerm) -> NodeTerm:
     )
 
 
-def _beyond(spec: PodSpec, found: list[str]) -> tuple[str, ...]:
+def _beyond(spec: PodSpec, constraints: list[str]) -> tuple[str, ...]:
     if spec.affinity is not None and spec.affinity.pod_affinity:
-        found.append("pod affinity")
+        constraints.append("pod affinity")
     if spec.affinity is not None and spec.affinity.pod_anti_affinity:
-        found.append("pod anti-affinity")
+        constraints.append("pod anti-affinity")
     if spec.topology_spread_constraints:
-        found.append("topology spread constraints")
+        constraints.append("topology spread constraints")
     if spec.resource_claims:
-        found.append("resource claims")
-    return tuple(found[:_BEYOND_NAMED])
+        constraints.append("resource claims")
+    return tuple(constraints[:_BEYOND_NAMED])
 
 
 def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
-    """Return the ports of its node a pod takes.
+    """Return the ports of its node that a pod occupies.
 
-    In the node's own network that is every port it names: the API server writes that into pods,
-    and of a template, before there is one, it is true as well.
+    With hostNetwork every container port is a host port. The API server writes this default into
+    pods; templates have it only here.
     """
-    sidecars = (one for one in spec.init_containers if one.restart_policy == "Always")
+    sidecars = (
+        container for container in spec.init_containers if container.restart_policy == "Always"
+    )
     taken = (
         (
             port.protocol,
@@ -177,7 +181,7 @@ def _host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
         for container in (*spec.containers, *sidecars)
         for port in container.ports
     )
-    return tuple(sorted(one for one in taken if one[2]))
+    return tuple(sorted(host_port for host_port in taken if host_port[2]))
 
 
 def needs(
@@ -186,10 +190,10 @@ def needs(
     status: PodStatus = _NO_STATUS,
     claims: Claims | None = None,
 ) -> PodRequirements:
-    """Return what a pod asks of its node, and what the volumes of its `claims` do.
+    """Return the requirements of a pod on its node, including those of its volumes (`claims`).
 
     Raises:
-        DecodeError: a quantity or an annotation about GPUs is wrong, or it is beyond a bound.
+        DecodeError: a quantity or an annotation about GPUs is malformed, or exceeds a bound.
 
     """
     required: tuple[NodeTerm, ...] = ()
@@ -203,8 +207,8 @@ def needs(
     for terms in allowed:
         required = both(required, terms)
     for t in spec.tolerations:
-        short((t.key, t.operator, t.value, t.effect))  # before it is remembered
-    asked = PodRequirements(
+        short((t.key, t.operator, t.value, t.effect))  # before `_toleration` caches it
+    requirements = PodRequirements(
         requests=requests(spec, status),
         selector=tuple(
             Expression(key, "In", (value,)) for key, value in sorted(spec.node_selector.items())
@@ -218,15 +222,15 @@ def needs(
         unmodelled_constraints=_beyond(spec, beyond),
         share=share(annotations),
     )
-    check(asked)
-    return _shared(asked)
+    check(requirements)
+    return _shared(requirements)
 
 
 def decode_pod(raw: bytes) -> Pod:
     """Read a pod.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the pod is malformed.
 
     """
     try:
@@ -236,7 +240,7 @@ def decode_pod(raw: bytes) -> Pod:
 
 
 def stamp(pod: Pod) -> tuple[int, int] | None:
-    """Return what changes when a bound pod takes something else; None while it is not bound."""
+    """Return a value that changes if the resources of a bound pod change; None if it is unbound."""
     if not pod.spec.node_name:
         return None
     status = pod.status
@@ -250,25 +254,25 @@ def pod_fact(
     known: PodRequirements | None = None,
     claims: Claims | None = None,
 ) -> f.PodSeen:
-    """Turn a pod into its fact; `known` saves reading needs that cannot have changed.
+    """Return the fact of a pod; `known` are its requirements if they cannot have changed.
 
-    A problem of the pod is part of the fact: the pod uses its node all the same.
+    A malformed pod uses its node too, so its problem is a field of the fact.
     """
     metadata, spec = pod.metadata, pod.spec
     key = f"{metadata.namespace}/{metadata.name}"
     ours = spec.scheduler_name in schedulers
     gates = [gate.name for gate in spec.scheduling_gates]
-    # GPUs are shared by what our schedulers plan; others keep books of their own.
+    # Only our schedulers count shared GPUs by annotations; other schedulers count them elsewhere.
     annotations = metadata.annotations if ours else _NOTHING
     wants, invalid = (known, "") if known is not None else _takes(pod, annotations, claims)
-    asked = NO_CONSTRAINTS
+    constraints = NO_CONSTRAINTS
     devices: tuple[int, ...] = ()
     try:
         if ours:
             minimum_of(pod)
         if annotations:
             devices = _devices(annotations)
-            asked = of_pod(annotations, f"pod {key}")
+            constraints = of_pod(annotations, f"pod {key}")
     except DecodeError as error:
         invalid = invalid or str(error)
     if invalid and not invalid.startswith("pod "):
@@ -288,7 +292,7 @@ def pod_fact(
         priority=spec.priority,
         created_s=seconds(metadata.creation_timestamp),
         rank=rank_of(pod),
-        constraints=asked,
+        constraints=constraints,
         devices=devices,
         started_s=seconds(pod.status.start_time) or None,
         ready=_ready(pod),
@@ -301,8 +305,8 @@ def pod_fact(
 def _takes(
     pod: Pod, annotations: Mapping[str, str], claims: Claims | None = None
 ) -> tuple[PodRequirements, str]:
-    """Return what a pod takes, and what is wrong with what it says of that."""
-    if pod.spec.node_name and not _said_by_us(annotations):
+    """Return the requirements of a pod, and the problem of its spec or an empty string."""
+    if pod.spec.node_name and not _written_by_our_binding(annotations):
         annotations = _NOTHING
     try:
         return needs(pod.spec, annotations, pod.status, claims), ""
@@ -315,22 +319,23 @@ def _takes(
     return PodRequirements(amounts_now, host_ports=_host_ports(pod.spec), share=part), problem
 
 
-def _said_by_us(annotations: Mapping[str, str]) -> bool:
-    """Return whether our binding can have written which GPUs a bound pod shares.
+def _written_by_our_binding(annotations: Mapping[str, str]) -> bool:
+    """Return whether our binding can have written the GPU indices of a bound pod.
 
-    It names one for each part. Another binder gives the pod no part of any GPU.
+    Our binding writes one index for each part of a GPU. Another binder writes none, and its pod
+    has no part of a GPU.
     """
-    part, said = None, annotations.get(names.DEVICES_ANNOTATION)
+    part, indices = None, annotations.get(names.DEVICES_ANNOTATION)
     with suppress(DecodeError):
         part = share(annotations)
-    return said is not None and (part is None or said.count(",") + 1 == part.devices)
+    return indices is not None and (part is None or indices.count(",") + 1 == part.devices)
 
 
 def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
-    """Turn a malformed pod into a fact: the pod uses its node, and is no member of a gang.
+    """Return the fact of a malformed pod: the pod uses its node, and is no member of a gang.
 
     Raises:
-        msgspec.DecodeError: not even that can be read.
+        msgspec.DecodeError: the name, node or containers cannot be read either.
 
     """
     pod = bare_pod_decoder.decode(raw)
@@ -348,12 +353,15 @@ def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
 
 
 def _ready(pod: Pod) -> bool:
-    """Return whether a pod says that it is ready."""
-    return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    """Return whether a pod has the condition Ready."""
+    return any(
+        condition.type == "Ready" and condition.status == "True"
+        for condition in pod.status.conditions
+    )
 
 
 def _started_with(annotations: Mapping[str, str]) -> int:
-    """Return what our binding wrote of the gang's minimum; 0 where it wrote nothing."""
+    """Return the minimum of the gang that our binding wrote on a pod, or 0."""
     return whole(annotations.get(names.MINIMUM_ANNOTATION, ""), PODS_OF_GANG.most) or 0
 
 
@@ -363,17 +371,17 @@ def _devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
         return ()
     most = SHARED_GPUS.most
     parts = text.split(",", most)
-    found = [index for part in parts if (index := whole(part, most - 1)) is not None]
-    if len(found) < len(parts) or len(found) > most:
+    indices = [index for part in parts if (index := whole(part, most - 1)) is not None]
+    if len(indices) < len(parts) or len(indices) > most:
         raise DecodeError(
             f"annotation {names.DEVICES_ANNOTATION} is {shown(text)}; it must be GPU indices, each "
             f"below {most}"
         )
-    return tuple(found)
+    return tuple(indices)
 
 
 def unschedulable_message(pod: Pod) -> str | None:
-    """Return why kube-scheduler could not place a pod, if it said so."""
+    """Return the message of kube-scheduler's refusal of a pod, or None without a refusal."""
     for condition in pod.status.conditions:
         if condition.type == "PodScheduled" and condition.status == "False":
             return condition.message if condition.reason == "Unschedulable" else None

@@ -1,4 +1,4 @@
-"""Quantities of the Kubernetes API in the core's units, and the error of whatever is unreadable."""
+"""Quantities of the Kubernetes API in the units of the core, and the error of malformed fields."""
 
 import math
 from collections.abc import Iterable
@@ -13,15 +13,15 @@ from gangsched.core.model.text import shown
 
 _MOST = 2**60
 _LETTERS = 64
-"""Of a quantity or a timestamp: what was read is remembered."""
+"""Letters of a quantity or a timestamp at most: the functions below cache their arguments."""
 
 
 class DecodeError(Exception):
-    """An object cannot be understood; the message names object, field and value."""
+    """An object is malformed; the message names object, field and value."""
 
 
 class UnknownClassError(DecodeError):
-    """An object names a PriorityClass that does not exist, or was not observed yet."""
+    """An object names a PriorityClass that does not exist or is not observed yet."""
 
     def __init__(self, field: str, name: str, classes: Iterable[str]) -> None:
         known = ", ".join(sorted(classes)) or "none"
@@ -33,7 +33,7 @@ def quantity(resource: str, value: str | float) -> int:
     """Return a quantity in the core's unit: thousandths for cpu, else whole units, rounded up.
 
     Raises:
-        DecodeError: it is no quantity, negative, or more than 2^60.
+        DecodeError: the value is no quantity, is negative, or exceeds 2^60.
 
     """
     exact = _exact(resource, value)
@@ -62,10 +62,10 @@ def _exact(resource: str, value: str | float) -> Decimal:
 
 @lru_cache(maxsize=4096)
 def amount(resource: str, value: str | float) -> int:
-    """Return a quantity of a node or a pod; one that is beyond the bound counts as much as that.
+    """Return a quantity of a node or a pod; a value above the bound counts as the bound.
 
     Raises:
-        DecodeError: it is no quantity, or negative.
+        DecodeError: the value is no quantity, or is negative.
 
     """
     exact = _exact(resource, value)
@@ -73,10 +73,10 @@ def amount(resource: str, value: str | float) -> int:
 
 
 def amounts(values: dict[str, str | int | float]) -> dict[str, int]:
-    """Return every quantity of a resource list of a node or a pod, each within its bound.
+    """Return the quantities of a resource list of a node or a pod, each within its bound.
 
     Raises:
-        DecodeError: one of them is wrong.
+        DecodeError: a quantity is malformed.
 
     """
     long = next((resource for resource in values if len(resource) > NAME.most), None)
@@ -86,25 +86,25 @@ def amounts(values: dict[str, str | int | float]) -> dict[str, int]:
 
 
 def at_most(values: dict[str, str | int | float]) -> dict[str, int]:
-    """Return every quantity of a pod that runs: what is more than a node can have counts as that.
+    """Return the quantities of a running pod; a value above the bound counts as the bound.
 
-    What cannot be read counts as much: nothing may be given away twice.
+    A malformed value counts as the bound too, so that no capacity is assigned twice.
     """
-    found = {}
+    capped = {}
     for resource, value in values.items():
         try:
-            found[resource] = min(quantity(resource, value), AMOUNT.most)
+            capped[resource] = min(quantity(resource, value), AMOUNT.most)
         except DecodeError:
-            found[resource] = AMOUNT.most
-    return found
+            capped[resource] = AMOUNT.most
+    return capped
 
 
 @lru_cache(maxsize=4096)
 def seconds(timestamp: str) -> float:
-    """Return an RFC 3339 timestamp as seconds since the epoch; 0 when there is none.
+    """Return an RFC 3339 timestamp as seconds since the epoch; 0 for an empty string.
 
     Raises:
-        ValueError: it is no timestamp.
+        ValueError: the text is no timestamp.
 
     """
     if not timestamp:

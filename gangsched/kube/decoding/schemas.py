@@ -1,7 +1,7 @@
 """The fields of Kubernetes objects that a scheduler reads, as msgspec structs.
 
-The hot path of the watch: whatever is not named here is skipped without being built. Names are
-the API's, in snake case.
+This is the hot path of the watch: the decoder skips a field without a name here, and builds no
+object for it. The names are those of the API, in snake case.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ class Metadata(Struct):
 
 
 class TemplateMetadata(Struct):
-    """Of a pod template's metadata, what a scheduler reads."""
+    """The fields of a pod template's metadata that a scheduler reads."""
 
     annotations: dict[str, str] | None = None
 

@@ -1,4 +1,4 @@
-"""The user of an object, as the admission of the API server wrote it and no user can change it."""
+"""The user of an object: the API server writes it at admission, and no user can change it."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 _ADMISSION = "/apis/admissionregistration.k8s.io"
 _VERSIONS = ("v1", "v1beta1")
-"""Those of MutatingAdmissionPolicy: on from Kubernetes 1.36 on, and before it behind a gate."""
+"""Versions of MutatingAdmissionPolicy: enabled since Kubernetes 1.36, before behind a gate."""
 
 _ACCOUNT = "system:serviceaccount:"
 _LOOK_EVERY_S = 30.0
@@ -35,23 +35,23 @@ def user_of(annotations: Mapping[str, str], namespace: str) -> str:
 
 
 async def policies_served(client: KubeClient) -> str:
-    """Return the version of MutatingAdmissionPolicy that an API server serves, or nothing."""
+    """Return the version of MutatingAdmissionPolicy of an API server, or an empty string."""
     for version in _VERSIONS:
         try:
             served = msgspec.json.decode(await client.get(f"{_ADMISSION}/{version}"), type=_Served)
         except NotFound:
             continue
-        if any(one.name == "mutatingadmissionpolicies" for one in served.resources):
+        if any(resource.name == "mutatingadmissionpolicies" for resource in served.resources):
             return version
     return ""
 
 
 async def require_user_policy(client: KubeClient) -> None:
-    """Read the policy by which the API server records the user of a request, in any version.
+    """Check that the admission policy exists that records the user of a request.
 
     Raises:
-        NotFound: it is not there.
-        KubeError: that could not be asked.
+        NotFound: no version of the policy exists.
+        KubeError: the API server gave no answer.
 
     """
     for version in _VERSIONS:
@@ -74,14 +74,14 @@ class _Served(msgspec.Struct):
 
 
 class Users:
-    """Whether users are known: without the admission policy a user could write any name."""
+    """Whether users are known: without the admission policy a user could write any user's name."""
 
     def __init__(self, client: KubeClient) -> None:
         self.known = False
         self._client = client
 
     async def refresh(self) -> None:
-        """Ask the API server whether it writes the user at admission."""
+        """Read from the API server whether it writes the user at admission."""
         before = self.known
         while True:
             try:
@@ -99,7 +99,7 @@ class Users:
             return
 
     async def run(self) -> None:
-        """Ask periodically until cancelled: the policy may be applied later."""
+        """Call `refresh` periodically until cancelled: the policy may be applied later."""
         if not self.known:
             log.warning(
                 "users are not known: MutatingAdmissionPolicyBinding %s is not there; all gangs "

@@ -1,4 +1,4 @@
-"""What each watch does with an object: API objects become facts for the engine.
+"""Informers: each turns the API objects of one watch into facts for the engine.
 
-It has more than twelve modules because each kind of object has a module of its own.
+The folder has more than twelve modules because each kind of object has its own module.
 """

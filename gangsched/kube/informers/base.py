@@ -1,4 +1,4 @@
-"""What every informer does: decode an object, track its name, report malformed objects."""
+"""The base classes of informers: decode an object, track its name, report malformed objects."""
 
 import logging
 from collections import Counter
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class Informer:
-    """Common to all kinds: a malformed object is counted, reported and skipped."""
+    """The informer of one kind: it counts, reports and skips malformed objects."""
 
     kind = ""
 
@@ -29,16 +29,12 @@ class Informer:
             self.decode_and_apply(ApiObject(raw))
         except DecodeError as error:
             self.wrong(raw, error)
-        except (
-            EngineError,
-            RecursionError,
-        ):  # the latter is decoded again without what is too deep
+        except (EngineError, RecursionError):  # the watch retries a too deep object, cut short
             raise
         except Exception as error:  # one unreadable object must not end all scheduling
             log.exception("skipped: %s %s/%s", self.kind, *metadata.group_key(raw)[:2])
-            self._skip(
-                raw, f"it cannot be read ({type(error).__name__}: {error}); please report it"
-            )
+            problem = f"{type(error).__name__}: {error}"
+            self._skip(raw, f"the object cannot be read ({problem}); please report the error")
 
     def wrong(self, raw: bytes, error: DecodeError) -> None:
         """Skip a malformed object; if its PriorityClass is missing, read it again later."""
@@ -59,20 +55,20 @@ class Informer:
         """Decode what may be decoded before the object is applied."""
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Report on the object that it is malformed, if its kind has a status."""
+        """Report in the object's status that it is malformed, if its kind has a status."""
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
         raise NotImplementedError
 
     def classes_changed(self) -> None:
-        """Read objects again that name a PriorityClass which was missing."""
+        """Read the objects again that name a missing PriorityClass."""
         for raw in list(self._lacking.values()):
             self.on_update(raw)
 
 
 class NameTracking(Informer):
-    """Objects known by name: a name is released when no successor has it."""
+    """The informer of objects that are known by name; it reports when no object has a name."""
 
     def __init__(self, metrics: Metrics) -> None:
         super().__init__(metrics)
@@ -89,7 +85,7 @@ class NameTracking(Informer):
         return True
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
         self._lacking.pop(uid, None)
         name = self._names.pop(uid, None)
         if name is None:
@@ -100,5 +96,5 @@ class NameTracking(Informer):
             self.on_name_released(name)
 
     def on_name_released(self, name: str) -> None:
-        """Observe that no object has this name any more."""
+        """Observe that no object has the name any more."""
         raise NotImplementedError

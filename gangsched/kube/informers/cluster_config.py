@@ -1,4 +1,4 @@
-"""Informers of what administrators declare: queues, reservations, topologies, priorities."""
+"""Informers of the administrators' objects: queues, reservations, topologies, priorities."""
 
 from collections.abc import Callable, Iterable
 
@@ -40,12 +40,12 @@ class PriorityClasses(Informer):
             self._classes_changed()
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Forget a default; groups keep the priority that they were read with."""
+        """Forget a default class; groups keep the priority that they have."""
         self._defaults.pop(uid, None)
         self._choose()
 
     def _choose(self) -> None:
-        """Choose the lowest of several defaults, as the API server does."""
+        """Choose the default class with the lowest value, as the API server does."""
         self._cluster.default_priority = min(self._defaults.values(), default=None)
 
 
@@ -75,7 +75,7 @@ class Namespaces(NameTracking):
 
 
 class ConfigInformer(NameTracking):
-    """Objects whose status says whether they are valid."""
+    """The informer of objects with a status that reports whether the object is valid."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ConfigInformer(NameTracking):
 
 
 class Queues(ConfigInformer):
-    """Queues. GPU time that an earlier process counted is restored once."""
+    """The informer of Queues; it restores the GPU time that an earlier process counted, once."""
 
     kind = "Queue"
 
@@ -142,16 +142,16 @@ class Queues(ConfigInformer):
                 self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Report a malformed Queue; without a valid declaration before, no gang may use it."""
+        """Report a malformed Queue; if it never was valid, no gang may use it."""
         super().malformed(raw, message)
         name = ApiObject(raw).metadata.name
         known = self._engine.queues.get(name)
         if known is None or known.broken:
-            said = message.removeprefix(f"Queue {name}: ")
-            self._facts.observe(f.QueueSeen(Queue(name, broken=said)))
+            problem = message.removeprefix(f"Queue {name}: ")
+            self._facts.observe(f.QueueSeen(Queue(name, broken=problem)))
 
     def namespaces_changed(self) -> None:
-        """Read all valid declarations again: other namespaces may use the queues now."""
+        """Read all valid Queues again: other namespaces may use them now."""
         for raw in self._valid.values():
             self._facts.observe(f.QueueSeen(self._read(ApiObject(raw))))
 
@@ -159,7 +159,7 @@ class Queues(ConfigInformer):
         return queues.queue(obj.group, self._cluster.priorities, self._cluster.namespaces)
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
         self._valid.pop(uid, None)
         super().on_delete(uid, raw)
 
@@ -170,7 +170,7 @@ class Queues(ConfigInformer):
 
 
 class DeclarationInformer(ConfigInformer):
-    """Objects of one kind, each of which is one fact, such as Topologies and Reservations."""
+    """The informer of a kind with one fact per object, such as Topologies and Reservations."""
 
     def __init__(
         self,
@@ -198,10 +198,10 @@ class DeclarationInformer(ConfigInformer):
 
 
 def topology_seen(group: GroupObject) -> f.Fact:
-    """Return the fact that a Topology is."""
+    """Return the fact of a Topology."""
     return f.TopologySeen(topologies.topology(group))
 
 
 def reservation_seen(group: GroupObject) -> f.Fact:
-    """Return the fact that a Reservation is."""
+    """Return the fact of a Reservation."""
     return f.AdvanceReservationSeen(queues.reservation(group))

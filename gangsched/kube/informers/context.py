@@ -21,17 +21,17 @@ class FactSink(Protocol):
     """Receives facts about the cluster."""
 
     def observe(self, fact: f.Fact) -> None:
-        """Give one fact to the engine and carry out what follows."""
+        """Give a fact to the engine, and carry out the orders that follow."""
 
     def declare(self, gang: Gang) -> None:
         """Give the engine the declaration of a gang."""
 
     def report(self, report: o.Report) -> None:
-        """Report on a gang what the engine does not report."""
+        """Report on a gang, beside the reports of the engine."""
 
 
 class GangLookup(Protocol):
-    """The part of the engine that informers read."""
+    """The parts of the engine that informers read."""
 
     @property
     def gangs(self) -> Mapping[GangId, GangState]:
@@ -49,21 +49,21 @@ class GangLookup(Protocol):
 
 
 class StraysSink(Protocol):
-    """Receives pods of our gangs that name another scheduler."""
+    """Receives pods of our groups that name another scheduler."""
 
     def meet(self, pod: Pod, fact: f.PodSeen, served: Collection[str]) -> bool:
-        """Return whether a pod is such a pod."""
+        """Record a pod; return whether another scheduler has to place it and has not yet."""
 
     def forget(self, uid: str) -> None:
         """Forget a deleted pod."""
 
 
 class StatusSink(Protocol):
-    """Receives what is written in the status of the object of a gang."""
+    """Receives the facts that the status of a gang's object shows."""
 
     @property
     def strays(self) -> StraysSink:
-        """Pods of gangs that another scheduler is to place."""
+        """The sink of pods that another scheduler has to place."""
 
     def subject(self, gang: GangId, subject: ObjectRef) -> None:
         """Attach a gang to its object."""
@@ -75,7 +75,7 @@ class StatusSink(Protocol):
         """Restore the status that an earlier process wrote."""
 
     def rewrite(self, gang: GangId) -> None:
-        """Have the status of a gang written again."""
+        """Write the status of a gang again."""
 
     def forget(self, gang: GangId) -> None:
         """Forget a gang that is gone."""
@@ -84,7 +84,7 @@ class StatusSink(Protocol):
         """Report that the object of a gang is malformed."""
 
     def clear_invalid(self, gang: GangId) -> None:
-        """Note that the object of a gang is valid."""
+        """Record that the object of a gang is valid."""
 
     def hint(self, gang: GangId, message: str, reason: str = REASON) -> None:
         """Report labels or annotations that have no effect."""
@@ -94,10 +94,10 @@ class PodMemory(Protocol):
     """The part of a binder that informers use."""
 
     def mark_unschedulable(self, uid: PodUid) -> None:
-        """Remember that kube-scheduler put a pod aside because of our answer."""
+        """Record that kube-scheduler marked a pod unschedulable because of our answer."""
 
     def forget(self, uid: PodUid) -> None:
-        """Drop what is remembered of a pod that is gone."""
+        """Forget a deleted pod."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class ClusterConfig:
     """Present configuration of the cluster; all informers share one object."""
 
     names: frozenset[str]
-    """The scheduler names of pods that are ours."""
+    """The scheduler names that gangsched serves."""
 
     priorities: dict[str, int] = field(default_factory=dict)
     """The values of PriorityClasses by their names."""
@@ -119,7 +119,7 @@ class ClusterConfig:
 
 @dataclass(frozen=True, slots=True)
 class GangContext:
-    """What the informers of gangs and their pods share."""
+    """The parts that the informers of gangs and their pods share."""
 
     facts: FactSink
     engine: GangLookup
@@ -128,4 +128,4 @@ class GangContext:
     planned: PlannedPodLimit
     metrics: Metrics
     started: Callable[[], bool]
-    """Whether this process schedules: until then it restores stored statuses."""
+    """Returns whether this process schedules; before, informers restore stored statuses."""

@@ -1,8 +1,8 @@
 """Informers of PodGroups of other schedulers.
 
-An operator that makes a PodGroup may leave its number as it is when the group's pods are scaled
-down, and may count pods that it makes only once others run. Where the object that it was made for
-is known here (`owners.py`), that says more.
+The minimum that an operator writes into a PodGroup may be too high, for two reasons: the operator
+may not lower it when pods are scaled down, and it may count pods that it makes only when other pods
+run. So the declaration of the object that the group was made for (`owners.py`) has precedence.
 """
 
 from collections.abc import Callable
@@ -37,11 +37,11 @@ _MAKERS = {
     for kind in OWNERS
     if kind.source in {RAY, RAYJOB, *TRAINING.values()}
 }
-"""The kinds whose operators make a PodGroup for each object, which it refers to as its owner."""
+"""Kinds with operators that make a PodGroup for each object, with the object as its owner."""
 
 
 class ExternalGroups(Groups):
-    """Objects of one kind of another API that declare a gang."""
+    """The informer of one kind of another API; each object declares a gang."""
 
     def __init__(self, context: GangContext, kind: foreign.ExternalKind) -> None:
         super().__init__(context)
@@ -71,7 +71,7 @@ class ExternalGroups(Groups):
     def admit(self, gang: Gang, again: Callable[[], None]) -> None:
         """Count the pods of a gang that are planned before they exist.
 
-        `again` is called once fewer pods are planned.
+        `again` is called as soon as fewer pods are planned.
 
         Raises:
             DecodeError: too many pods are planned.
@@ -84,14 +84,14 @@ class ExternalGroups(Groups):
         self._context.planned.admit(gang.id, gang, self._kind.kind, again, runs=runs)
 
     def released(self, gang_id: GangId) -> None:
-        """Count the pods of a gang no longer; retry other gangs of its namespace."""
+        """Stop counting the pods of a gang; retry the rejected gangs of its namespace."""
         for again in self._context.planned.release(gang_id):
             again()
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorGroup:
-    """What a group was made for: an object (the id of its first gang) and one of its gangs."""
+    """The object that a group was made for (`home`: the id of its first gang), and one gang."""
 
     home: GangId
     gang: GangId
@@ -101,11 +101,11 @@ class GroupMakers(Protocol):
     """Declarations of the objects that operators make PodGroups for."""
 
     def declaration(self, gang_id: GangId) -> Gang | None:
-        """Return the declaration of a gang by the object that its pods belong to."""
+        """Return the declaration of a gang by the object that owns its pods."""
 
 
 class ExternalPodGroups(ExternalGroups):
-    """PodGroups of one kind."""
+    """The informer of PodGroups of one other API."""
 
     def __init__(
         self, context: GangContext, kind: foreign.ExternalKind, makers: GroupMakers
@@ -116,7 +116,7 @@ class ExternalPodGroups(ExternalGroups):
         self._written: dict[GangId, dict[GangId, tuple[bytes, Gang]]] = {}
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Observe the facts of a group, with the declaration of the object that it was made for."""
+        """Observe the facts of a group, merged with its object's declaration."""
         cluster = self._context.cluster
         group = obj.group
         gang = self._kind.read(group, cluster.priorities, cluster.names)[""][0]
@@ -131,14 +131,14 @@ class ExternalPodGroups(ExternalGroups):
         self._status.rewrite(gang.id)
 
     def changed(self, home: GangId) -> None:
-        """Declare the groups again that were made for a changed object."""
+        """Declare the groups of a changed object again."""
         for raw, gang in list(self._written.get(home, {}).values()):
             self._declare(ApiObject(raw), gang)
 
     def _declare(self, obj: ApiObject, written: Gang) -> None:
         made_for = self._made_for.get(written.id)
-        said = self._makers.declaration(made_for.gang) if made_for is not None else None
-        gang = _merged(written, said)
+        declaration = self._makers.declaration(made_for.gang) if made_for is not None else None
+        gang = _merged(written, declaration)
         try:
             self.admit(gang, partial(self._declare_again, obj.raw, written))
         except DecodeError as error:
@@ -159,7 +159,7 @@ class ExternalPodGroups(ExternalGroups):
             del self._written[made_for.home]
 
     def on_name_released(self, name: str) -> None:
-        """Observe that no object has this name any more."""
+        """Observe that no object has the name any more."""
         gang_id = GangId(name)
         self._forget(gang_id)
         super().on_name_released(name)
@@ -167,28 +167,33 @@ class ExternalPodGroups(ExternalGroups):
 
 
 def _made_for(group: GroupObject) -> OperatorGroup | None:
-    """Return what a PodGroup was made for, if the kind is known."""
+    """Return the object and gang that a PodGroup was made for, or None if they are unknown."""
     metadata = group.metadata
     if name := leader_worker_gang(metadata.labels):
         gang = foreign_id(metadata.namespace, LWS, name)
         return OperatorGroup(foreign_id(metadata.namespace, LWS, name.rpartition("-")[0]), gang)
     for owner in metadata.owner_references:
-        whose = _MAKERS.get((owner.api_version, owner.kind))
-        if whose is not None:
-            gang = foreign_id(metadata.namespace, whose, owner.name)
+        source = _MAKERS.get((owner.api_version, owner.kind))
+        if source is not None:
+            gang = foreign_id(metadata.namespace, source, owner.name)
             return OperatorGroup(gang, gang)
     return None
 
 
-def _merged(written: Gang, said: Gang | None) -> Gang:
+def _merged(written: Gang, declaration: Gang | None) -> Gang:
     """Return the gang of a group, merged with the declaration of the object that it was made for.
 
-    Only that declaration knows of pods that come late. A minimum of all pods in the group waits for
-    them for ever. A minimum of the first pod starts it where the others have no free capacity.
+    Only that declaration says which pods come late. If the group's minimum counts the late pods,
+    the gang would wait for them for ever. If the minimum is the first pod, the gang would start on
+    nodes without free capacity for the late pods.
     """
-    if said is None:
+    if declaration is None:
         return written
-    if not said.late:
-        return replace(written, min_member=min(written.min_member, said.min_member))
-    constraints = said.constraints if written.constraints == NO_CONSTRAINTS else written.constraints
-    return replace(written, min_member=said.min_member, roles=said.roles, constraints=constraints)
+    if not declaration.late:
+        return replace(written, min_member=min(written.min_member, declaration.min_member))
+    constraints = (
+        declaration.constraints if written.constraints == NO_CONSTRAINTS else written.constraints
+    )
+    return replace(
+        written, min_member=declaration.min_member, roles=declaration.roles, constraints=constraints
+    )

@@ -1,6 +1,6 @@
-"""Informers of objects of other controllers whose pods are a gang.
+"""Informers of objects of other controllers with pods that are a gang.
 
-Such an object, for example a Job, is declared once one of its pods names gangsched.
+Such an object, for example a Job, declares its gang only when one of its pods names gangsched.
 """
 
 import itertools
@@ -21,15 +21,16 @@ from gangsched.kube.informers.context import GangContext
 from gangsched.kube.informers.external_groups import ExternalGroups, ExternalPodGroups
 
 _DEEP = 3
-"""Objects that control one another: a Job of a RayJob; no chain here is longer."""
+"""Length of the longest chain of objects that control each other, such as a Job of a RayJob."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The gangs of the pods of an object.
+    """An object, and the gangs of its pods.
 
-    `raw` is the object, or only its identity; `gangs` are by stage, or the error.
-    `controller` is the object here, if any, that controls it: its pods are of that one's gang.
+    `raw` is the object, or only its identity. `gangs` are by stage, or the error of a malformed
+    object. If another object of these kinds is the `controller` of this object, the pods belong to
+    the controller's gang.
     """
 
     raw: bytes
@@ -37,18 +38,18 @@ class Known:
     controller: GangId | None
 
     def parts(self) -> tuple[GangId | None, dict[str, frozenset[str]]]:
-        """Return what says which gang a pod of the object is of."""
+        """Return the fields that decide the gang of a pod: the controller, and roles by stage."""
         gangs = {} if isinstance(self.gangs, DecodeError) else self.gangs
         return self.controller, {stage: roles for stage, (_, roles) in gangs.items()}
 
     def stage(self, role: str) -> GangId | None:
-        """Return the gang of pods of a role, where the object has several."""
+        """Return the gang of a role's pods if the object has several gangs, else None."""
         if isinstance(self.gangs, DecodeError) or len(self.gangs) < 2:
             return None
         return next((gang.id for gang, roles in self.gangs.values() if role in roles), None)
 
     def declaration(self, gang_id: GangId, *, copies: bool) -> Gang | None:
-        """Return how a gang of the object is declared."""
+        """Return the declaration of a gang of the object."""
         assert not isinstance(self.gangs, DecodeError), "asked before"  # noqa: S101
         if copies:
             return replace(self.gangs[""][0], id=gang_id)
@@ -56,10 +57,11 @@ class Known:
 
 
 class PodOwners(ExternalGroups):
-    """Objects of one kind whose pods are a gang, or several; most may be scheduled elsewhere.
+    """The informer of one kind of objects with pods that are one gang or several.
 
-    For an object without a pod of ours its gangs are only remembered, and no status or Event is
-    written: its controller may have made a group for it, or another scheduler may place its pods.
+    Another scheduler may place most of these objects, or their controller may have made a group.
+    So the informer only records the gangs of an object until a pod names gangsched. It writes no
+    status or Event before.
     """
 
     def __init__(self, context: GangContext, kind: foreign.ExternalKind, owners: "Owners") -> None:
@@ -69,7 +71,7 @@ class PodOwners(ExternalGroups):
         self._declared: dict[GangId, dict[GangId, None]] = {}
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Observe the facts of an object, once a gang of its pods is known to be ours."""
+        """Record an object; declare its gangs that have pods of ours."""
         known = self._learn(obj)
         home = self._id_of(obj)
         self.track(obj, home)
@@ -77,10 +79,12 @@ class PodOwners(ExternalGroups):
         self._known[home] = known
         gangs = self._engine.gangs
         before_it = self._declared.get(home, {})
-        declared = self._declared[home] = {one: None for one in before_it if one in gangs}
-        for gang_id in [one for one in before_it if one not in declared]:
+        declared = self._declared[home] = {
+            gang_id: None for gang_id in before_it if gang_id in gangs
+        }
+        for gang_id in [gang_id for gang_id in before_it if gang_id not in declared]:
             self.released(gang_id)  # its last pod is gone
-        # A controller writes an object's status for each of its pods: that says nothing of gangs.
+        # A controller writes the object's status for each pod; such a change concerns no gang.
         news = before is None or (before.raw, before.gangs) != (known.raw, known.gangs)
         for gang_id in list(declared) if news else ():
             self._declare(gang_id, obj)
@@ -92,7 +96,7 @@ class PodOwners(ExternalGroups):
             self.named(gang_id)
 
     def _named_before(self, home: GangId) -> list[GangId]:
-        """Return the gangs of an object whose pods were seen before it."""
+        """Return the gangs of an object with pods that were observed before the object."""
         known, gangs = self._known[home], self._engine.gangs
         if isinstance(known.gangs, DecodeError):
             return [home] if home in gangs else []
@@ -105,18 +109,18 @@ class PodOwners(ExternalGroups):
         cluster = self._context.cluster
         try:
             group = obj.group
-            found = self._kind.read(group, cluster.priorities, cluster.names)
+            by_stage = self._kind.read(group, cluster.priorities, cluster.names)
         except DecodeError as error:
-            again = isinstance(error, UnknownClassError)  # it is read again with the class
+            again = isinstance(error, UnknownClassError)  # the object is read again with its class
             return Known(obj.raw if again else obj.identity(), error, None)
-        return Known(obj.identity(), found, _controller(group))
+        return Known(obj.identity(), by_stage, _controller(group))
 
     def known(self, gang_id: GangId) -> Known | None:
-        """Return what is known of the object that a gang would be of."""
+        """Return the object that a gang would belong to, or None if it is unknown."""
         return self._known.get(self._kind.home(gang_id))
 
     def declaration_of(self, gang_id: GangId) -> Gang | None:
-        """Return how a gang of an object would be declared."""
+        """Return the declaration of a gang by its object, or None if there is none."""
         known = self.known(gang_id)
         if known is None or isinstance(known.gangs, DecodeError):
             return None
@@ -125,8 +129,9 @@ class PodOwners(ExternalGroups):
     def accept(self, obj: ApiObject, gang: Gang) -> bool:
         """Declare a gang; return whether its object was never valid before.
 
-        Pods of a training job that run in a PodGroup of ours stay there when another operator takes
-        the job over: a pod that it recreates joins them, and does not wait for as many again.
+        If another operator takes over a training job of ours, the running pods stay in our
+        PodGroup. Their number lowers the minimum here: a pod that the operator recreates must not
+        wait for a whole second gang.
         """
         if self._kind.source in TRAINING.values():
             own = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
@@ -137,7 +142,7 @@ class PodOwners(ExternalGroups):
         return super().accept(obj, gang)
 
     def named(self, gang_id: GangId) -> bool:
-        """Declare the gang of a pod of ours; return whether the gang is of this kind."""
+        """Declare the gang of a pod of ours; return whether an object of this kind has the gang."""
         home = self._kind.home(gang_id)
         known = self._known.get(home)
         if known is None:
@@ -163,7 +168,7 @@ class PodOwners(ExternalGroups):
             self.accept(obj, gang)
 
     def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
-        """Declare a gang that too many planned pods kept back, if it has pods still."""
+        """Declare a gang that the limit of planned pods rejected, if it has pods still."""
         declared = self._declared.get(self._kind.home(gang_id), {})
         if gang_id in declared and gang_id in self._engine.gangs:
             self._declare(gang_id, ApiObject(raw))
@@ -176,12 +181,12 @@ class PodOwners(ExternalGroups):
             self.reject(obj, gang_id, message)
 
     def dropped(self, gang_id: GangId) -> None:
-        """Declare a gang no longer: all its pods are of another object's."""
+        """Forget a declared gang: all its pods belong to the gang of another object."""
         if self._declared.get(self._kind.home(gang_id), {}).pop(gang_id, self) is None:
             super().on_name_released(gang_id)
 
     def on_name_released(self, name: str) -> None:
-        """Observe that no object has this name any more."""
+        """Observe that no object has the name any more."""
         home = GangId(name)
         known = self._known.pop(home, None)
         self._owners.left(home, known.controller if known is not None else None)
@@ -191,7 +196,7 @@ class PodOwners(ExternalGroups):
 
 
 class Owners:
-    """All kinds of objects whose pods are a gang, and PodGroups that may be made for them."""
+    """The informers of all kinds with pods that are a gang, and of PodGroups made for them."""
 
     def __init__(self, context: GangContext) -> None:
         self.receivers = tuple(PodOwners(context, kind, self) for kind in OWNERS)
@@ -204,34 +209,34 @@ class Owners:
         self._parts: dict[GangId, dict[GangId, None]] = {}
 
     def pause(self) -> None:
-        """Declare nothing for a while: pods come one by one, and none of them is missing yet."""
+        """Hold back declarations: pods are read one by one, and a gang must not seem incomplete."""
         self._held = {}
 
     def resume(self) -> None:
-        """Declare the gangs of all pods that came meanwhile."""
+        """Declare the gangs of all pods that came during the pause."""
         held, self._held = self._held or {}, None
         for gang_id in held:
             self.named(gang_id)
 
     def named(self, gang_id: GangId) -> bool:
-        """Declare a gang that a pod of ours belongs to, if an object here stands for it."""
+        """Declare the gang of a pod of ours, if an object has it; return whether."""
         if self._held is not None:
             self._held[gang_id] = None
             return False
-        return any(one.named(gang_id) for one in self._kind_of(gang_id))
+        return any(receiver.named(gang_id) for receiver in self._kind_of(gang_id))
 
     def declaration(self, gang_id: GangId) -> Gang | None:
-        """Return how an object says that a gang of its pods starts."""
-        found = (one.declaration_of(gang_id) for one in self._kind_of(gang_id))
-        return next((one for one in found if one is not None), None)
+        """Return the declaration of a gang by its object, or None if there is none."""
+        declarations = (receiver.declaration_of(gang_id) for receiver in self._kind_of(gang_id))
+        return next((gang for gang in declarations if gang is not None), None)
 
     def changed(self, home: GangId) -> None:
-        """Let groups that were made for an object's pods be as it says now."""
-        for one in self.groups:
-            one.changed(home)
+        """Declare the groups that were made for a changed object again."""
+        for groups in self.groups:
+            groups.changed(home)
 
     def of(self, fact: f.PodSeen) -> f.PodSeen:
-        """Return what is seen of a pod with the gang that objects here say it belongs to."""
+        """Return the fact of a pod with the gang that its owners decide."""
         if fact.gang is None:
             return fact
         gang_id = fact.gang
@@ -246,7 +251,7 @@ class Owners:
         return fact if gang_id == fact.gang else replace(fact, gang=gang_id)
 
     def appeared(self, home: GangId, controller: GangId | None) -> None:
-        """Let pods that came before an object be of the gangs that it says they are of."""
+        """Move pods that were observed before their object to the gangs that the object decides."""
         if controller is not None:
             self._parts.setdefault(controller, {})[home] = None
         engine = self._engine
@@ -262,11 +267,11 @@ class Owners:
                     self.named(moved.gang)
                     self._facts.observe(moved)
             if gang is not None and gang_id != home and not gang.members:
-                for one in self._kind_of(gang_id):
-                    one.dropped(gang_id)
+                for receiver in self._kind_of(gang_id):
+                    receiver.dropped(gang_id)
 
     def left(self, home: GangId, controller: GangId | None) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         if controller is None:
             return
         parts = self._parts.get(controller, {})
@@ -278,18 +283,18 @@ class Owners:
         return self._by_kind.get(foreign.source_of(gang_id), ())
 
     def _known(self, gang_id: GangId) -> Known | None:
-        found = (one.known(gang_id) for one in self._kind_of(gang_id))
-        return next((one for one in found if one is not None), None)
+        objects = (receiver.known(gang_id) for receiver in self._kind_of(gang_id))
+        return next((known for known in objects if known is not None), None)
 
 
 _KINDS = {(kind.api_version, kind.kind): kind.source for kind in OWNERS}
 
 
 def _controller(group: GroupObject) -> GangId | None:
-    """Return the object of these kinds that controls an object, if one does."""
+    """Return the controller of an object if it is of these kinds, else None."""
     metadata = group.metadata
     for owner in metadata.owner_references:
-        whose = _KINDS.get((owner.api_version, owner.kind))
-        if owner.controller and whose is not None:
-            return foreign_id(metadata.namespace, whose, owner.name)
+        source = _KINDS.get((owner.api_version, owner.kind))
+        if owner.controller and source is not None:
+            return foreign_id(metadata.namespace, source, owner.name)
     return None

@@ -1,6 +1,6 @@
-"""All informers of one scheduler, and which path of the API each reads.
+"""All informers of one scheduler, and the API path that each reads.
 
-The order matters: groups come last, since a group with running members must not look empty.
+Groups are read last, because a group with running members must not seem empty.
 """
 
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ QUEUES = f"/apis/{names.GROUP}/{names.VERSION}/queues"
 RESERVATIONS = f"/apis/{names.GROUP}/{names.VERSION}/reservations"
 
 Watched = dict[str, tuple[str, Informer, bool]]
-"""By kind: the path, what reads the objects, and whether the API may lack the kind."""
+"""By kind: the API path, the informer, and whether the API server may lack the kind."""
 
 
 class Informers:
@@ -91,7 +91,7 @@ class Informers:
         self.pod_groups = PodGroups(context, volumes)
 
     def watch_volumes(self) -> None:
-        """Read volumes too; a read-only command may lack the right to read them."""
+        """Watch volumes too; a read-only command may lack the permission for them."""
         self._of_volumes = watched(self._volumes, self._metrics)
 
     def first(self) -> Watched:
@@ -105,16 +105,18 @@ class Informers:
             "Reservation": (RESERVATIONS, self.reservations, True),
             "Node": ("/api/v1/nodes", self.nodes, False),
             **self._of_volumes,
-            **{one.kind: (one.path, one, True) for one in self.owners.receivers},
+            **{
+                receiver.kind: (receiver.path, receiver, True) for receiver in self.owners.receivers
+            },
             "Pod": ("/api/v1/pods", self.pods, False),
         }
 
     def groups(self) -> Watched:
-        """Return the kinds whose objects declare a gang."""
+        """Return the kinds that declare a gang."""
         return {
             "PodGroup": (PODGROUPS, self.pod_groups, True),
             "Workload": (WORKLOADS, self.workloads, True),
-            **{one.kind: (one.path, one, True) for one in self.owners.groups},
+            **{receiver.kind: (receiver.path, receiver, True) for receiver in self.owners.groups},
         }
 
     def _classes_changed(self) -> None:

@@ -1,7 +1,7 @@
-"""ResourceQuotas: what is left of them for pods that do not exist yet.
+"""ResourceQuotas: the unused quota of a namespace for pods that do not exist yet.
 
-A quota with scopes is for some pods alone, and is left to the API server. So are limits, because
-capacity is reserved for requests.
+Two parts are left to the API server: quotas with scopes, because they count only some pods, and
+limits, because gangsched reserves capacity for requests.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _AS_REQUESTS = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 class NamespaceQuotas(NameTracking):
-    """ResourceQuotas of every namespace."""
+    """The informer of ResourceQuotas."""
 
     kind = "ResourceQuota"
 
@@ -35,21 +35,21 @@ class NamespaceQuotas(NameTracking):
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Leave a quota that is not understood to the API server."""
+        """Ignore a malformed quota; the API server enforces it."""
         metadata = ApiObject(raw).metadata
         self.on_name_released(f"{metadata.namespace}/{metadata.name}")
 
     def on_name_released(self, name: str) -> None:
-        """Observe that no object has this name any more."""
+        """Observe that no object has the name any more."""
         namespace, _, own = name.partition("/")
         self._facts.observe(f.NamespaceQuotaGone(namespace, own))
 
 
 def quota(obj: ApiObject) -> f.NamespaceQuotaSeen:
-    """Read a ResourceQuota.
+    """Return the fact of a ResourceQuota.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the ResourceQuota is malformed.
 
     """
     group = obj.group
@@ -60,17 +60,17 @@ def quota(obj: ApiObject) -> f.NamespaceQuotaSeen:
 
 
 def _left(hard: dict[str, Any], used: dict[str, Any]) -> Requests:
-    found: dict[str, int] = {}
+    unused: dict[str, int] = {}
     for name, most in hard.items():
         resource = _resource(name)
         if resource:
             left = quantity(resource, most) - quantity(resource, used.get(name, 0))
-            found[resource] = min(found.get(resource, left), left)
-    return tuple(sorted(found.items()))
+            unused[resource] = min(unused.get(resource, left), left)
+    return tuple(sorted(unused.items()))
 
 
 def _resource(name: str) -> str:
-    """Return what pods ask for that a line of a quota counts, or "" for anything else."""
+    """Return the resource of pods that an entry of a quota counts, or "" for another entry."""
     if name in _PODS:
         return PODS
     if name.startswith(_REQUESTS):

@@ -1,4 +1,4 @@
-"""What the watch of nodes does with an object."""
+"""The informer of nodes."""
 
 from gangsched.core import facts as f
 from gangsched.core.model.ids import NodeName
@@ -10,7 +10,7 @@ from gangsched.metrics import Metrics
 
 
 class Nodes(NameTracking):
-    """Nodes: what there is to give."""
+    """The informer of nodes."""
 
     kind = "Node"
 
@@ -25,9 +25,9 @@ class Nodes(NameTracking):
         self._facts.observe(fact)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Remove the node: no pod is placed on an unknown node."""
+        """Remove a malformed node, so that no pod is placed on it."""
         self._facts.observe(f.NodeGone(node_name(raw)))
 
     def on_name_released(self, name: str) -> None:
-        """Observe that no object has this name any more."""
+        """Observe that no object has the name any more."""
         self._facts.observe(f.NodeGone(NodeName(name)))

@@ -1,7 +1,7 @@
-"""What one namespace may ask the scheduler to keep in mind.
+"""The limit of pods of one namespace that are planned before they exist.
 
-A role with a template is planned before its pods exist, or at least kept in memory: a few bytes of
-its author's are as many members here as it counts. A quota on objects does not see them.
+A role with a template is planned before its pods exist. So a few bytes of a user become as many
+members in the scheduler's memory as the role counts. No ResourceQuota on objects limits them.
 """
 
 import itertools
@@ -13,12 +13,12 @@ from gangsched.core.model.ids import GangId
 from gangsched.kube.decoding.quantities import DecodeError
 
 _AGAIN = 100
-"""Groups that are read again when one is gone."""
+"""Rejected groups that are read again when a group is gone."""
 
 
 @dataclass(slots=True)
 class PlannedPodLimit:
-    """Counts the pods of groups that are planned before they exist, by namespace, up to `most`."""
+    """Counts, by namespace, the pods that are planned before they exist, up to `most`."""
 
     most: int
     _pods: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -28,10 +28,12 @@ class PlannedPodLimit:
     def admit(
         self, uid: str, gang: Gang, kind: str, again: Callable[[], None], *, runs: bool
     ) -> None:
-        """Count a gang's pods, of an object of a kind; one that `runs` is never held back.
+        """Count the pods of a gang, which an object of `kind` declares.
+
+        A gang that `runs` is never rejected.
 
         Raises:
-            DecodeError: its namespace has too many; `again` is called when there may be fewer.
+            DecodeError: the namespace has too many planned pods; `again` is called after a release.
 
         """
         namespace = gang.id.partition("/")[0]
@@ -50,12 +52,12 @@ class PlannedPodLimit:
         self._totals[namespace] = total
 
     def counts(self, gang: GangId) -> bool:
-        """Return whether pods of a gang are counted, or wait to be counted."""
+        """Return whether the pods of a gang are counted, or were rejected."""
         return gang in self._pods or gang in self._held.get(gang.partition("/")[0], {})
 
     def release(self, uid: str) -> list[Callable[[], None]]:
-        """Forget a gang that is gone; return what tries others of its namespace again."""
-        for held in self._held.values():  # as many as namespaces that ever had too many
+        """Forget a deleted gang; return calls that retry the rejected groups of its namespace."""
+        for held in self._held.values():  # few: namespaces that ever had too many planned pods
             held.pop(uid, None)
         namespace, pods = self._pods.pop(uid, ("", 0))
         if not pods:

@@ -18,7 +18,7 @@ from gangsched.kube.volumes.eligible_nodes import Volumes
 
 
 class Groups(NameTracking):
-    """Objects that declare a gang, of gangsched.io and of other APIs."""
+    """The informer of objects that declare a gang, of gangsched.io and of other APIs."""
 
     def __init__(self, context: GangContext) -> None:
         super().__init__(context.metrics)
@@ -52,18 +52,18 @@ class Groups(NameTracking):
         raise NotImplementedError
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
         super().on_delete(uid, raw)
         self._read.discard(uid)
 
     def on_name_released(self, name: str) -> None:
-        """Observe that no object has this name any more."""
+        """Observe that no object has the name any more."""
         self._status.forget(GangId(name))
         self._facts.observe(f.GangGone(GangId(name)))
 
 
 class PodGroups(Groups):
-    """Our own PodGroups."""
+    """The informer of our PodGroups."""
 
     kind = "PodGroup"
 
@@ -103,7 +103,7 @@ class PodGroups(Groups):
             self._facts.report(report)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Report a malformed object."""
+        """Report a malformed PodGroup; the last valid declaration stays in effect."""
         obj = ApiObject(raw)
         gang_id = GangId(f"{obj.metadata.namespace}/{obj.metadata.name}")
         self.reject(obj, gang_id, message)
@@ -120,7 +120,7 @@ class PodGroups(Groups):
         return metadata.uid
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
         super().on_delete(uid, raw)
         self._volumes.forget(uid)
         for again in self._context.planned.release(uid):

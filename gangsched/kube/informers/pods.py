@@ -26,7 +26,7 @@ from gangsched.kube.volumes.eligible_nodes import Volumes
 
 
 class Pods(Informer):
-    """All pods, also those of other schedulers."""
+    """The informer of all pods, also of other schedulers' pods."""
 
     kind = "Pod"
 
@@ -46,12 +46,12 @@ class Pods(Informer):
         self._needs: dict[str, tuple[object, PodRequirements]] = {}
 
     def predecode(self, raw: bytes) -> None:
-        """Decode the requests of a held pod: for 50,000 pods that takes seconds."""
+        """Decode a pod before it is applied: for 50,000 pods decoding takes seconds."""
         with contextlib.suppress(Exception):  # reported when the pod is applied
             self._read(pods.decode_pod(raw))
 
     def _read(self, pod: Pod, claims: Claims | None = None) -> f.PodSeen:
-        """Return the fact of a pod; the needs of a bound pod change only by a resize."""
+        """Return the fact of a pod; the requirements of a bound pod change only by a resize."""
         stamp = pods.stamp(pod)
         known = self._needs.get(pod.metadata.uid)
         same = known is not None and stamp is not None and known[0] == stamp
@@ -87,7 +87,7 @@ class Pods(Informer):
             self._status.rewrite(fact.gang)
 
     def malformed(self, raw: bytes, message: str) -> None:
-        """Observe a malformed pod that runs: it uses its node all the same."""
+        """Observe a malformed pod that is bound, because it uses its node."""
         try:
             fact = pods.bare_fact(raw, self._cluster.names)
         except msgspec.DecodeError:
@@ -97,7 +97,7 @@ class Pods(Informer):
             self._facts.observe(fact)
 
     def _declare(self, pod: Pod, fact: f.PodSeen) -> None:
-        """Declare the gang of a pod; a wrong label changes no gang that an object declares."""
+        """Declare the gang of a pod, unless an object declares it."""
         assert fact.gang is not None, "asked by take"  # noqa: S101
         known = self._engine.gangs.get(fact.gang)
         gang = implicit_gang(pod)
@@ -109,7 +109,7 @@ class Pods(Informer):
             return
         if known is not None and known.spec is not None:
             if fact.invalid or not known.spec.implicit:
-                return  # its object declares it: a label of one pod changes nothing
+                return  # an object declares the gang, so a label of one pod changes nothing
             gang = replace(gang, user=known.spec.user)
         self._facts.declare(gang)
 
@@ -121,7 +121,7 @@ class Pods(Informer):
         if message is None:
             return
         if names.REFUSAL_PREFIX in message:
-            self._binder.mark_unschedulable(fact.uid)  # the last leader may have said it
+            self._binder.mark_unschedulable(fact.uid)  # the answer may be of the last leader
             return
         gang = self._engine.gangs.get(fact.gang)
         member = gang.members.get(fact.name) if gang is not None else None
@@ -133,7 +133,7 @@ class Pods(Informer):
             self._facts.observe(f.PrepareFailed(fact.uid, member.assigned_node, message))
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of a pod."""
         self._needs.pop(uid, None)
         self._status.strays.forget(uid)
         self._volumes.forget(uid)
@@ -151,11 +151,13 @@ class Pods(Informer):
 def _stands_for(pod: Pod, *, alone: bool) -> ObjectRef:
     """Return the object of the Events of a gang that no object declares.
 
-    That is the controller of the pods: among many pods no user would look at the right one. For a
-    pod that is a gang by itself, or has no controller, it is the pod.
+    It is the controller of the pods, because a user would not find the right pod among many. If a
+    pod is a gang by itself or has no controller, it is the pod.
     """
     metadata = pod.metadata
-    owner = next((one for one in metadata.owner_references if one.controller), None)
+    owner = next(
+        (reference for reference in metadata.owner_references if reference.controller), None
+    )
     if owner is None or alone or not owner.uid:
         return ObjectRef("v1", "Pod", metadata.namespace, metadata.name, metadata.uid)
     return ObjectRef(owner.api_version, owner.kind, metadata.namespace, owner.name, owner.uid)

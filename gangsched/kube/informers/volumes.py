@@ -14,7 +14,7 @@ Leave = Callable[[str], None]
 
 
 class _Kept(NameTracking):
-    """Objects that are kept by namespace and name."""
+    """The informer of objects that `Volumes` keeps by namespace and name."""
 
     def __init__(self, metrics: Metrics, kind: str, take: Take, leave: Leave) -> None:
         super().__init__(metrics)
@@ -22,7 +22,7 @@ class _Kept(NameTracking):
         self._take, self._leave = take, leave
 
     def decode_and_apply(self, obj: ApiObject) -> None:
-        """Learn an object."""
+        """Give an object to `Volumes`."""
         name = _name(obj)
         self.track(obj, name)
         self._take(name, obj.raw)
@@ -39,7 +39,7 @@ class _Kept(NameTracking):
 def watched(volumes: Volumes, metrics: Metrics) -> dict[str, tuple[str, Informer, bool]]:
     """Return the informers of volumes.
 
-    Storage classes matter to who has claims bound alone.
+    Storage classes, drivers and capacities are watched only if gangsched binds claims.
     """
     volumes.watched = True
 
@@ -47,43 +47,43 @@ def watched(volumes: Volumes, metrics: Metrics) -> dict[str, tuple[str, Informer
         namespace, _, own = name.partition("/")
         volumes.claim_gone((namespace, own))
 
-    found: dict[str, tuple[str, Informer, bool]] = {}
+    informers: dict[str, tuple[str, Informer, bool]] = {}
 
-    def tell(kind: str, path: str, take: Take, leave: Leave) -> None:
-        found[kind] = path, _Kept(metrics, kind, take, leave), False
+    def watch(kind: str, path: str, take: Take, leave: Leave) -> None:
+        informers[kind] = path, _Kept(metrics, kind, take, leave), False
 
     if volumes.binds:
-        tell(
+        watch(
             "StorageClass",
             f"{_STORAGE}/storageclasses",
             lambda _, raw: volumes.class_seen(raw),
             lambda name: volumes.class_gone(name[1:]),
         )
-        tell(
+        watch(
             "CSIDriver",
             f"{_STORAGE}/csidrivers",
             lambda name, raw: volumes.driver_seen(name[1:], raw),
             lambda name: volumes.driver_gone(name[1:]),
         )
-        tell(
+        watch(
             "CSIStorageCapacity",
             f"{_STORAGE}/csistoragecapacities",
             volumes.capacity_seen,
             volumes.capacity_gone,
         )
-    tell(
+    watch(
         "PersistentVolume",
         "/api/v1/persistentvolumes",
         lambda _, raw: volumes.volume(raw),
         lambda name: volumes.volume_gone(name[1:]),
     )
-    tell(
+    watch(
         "PersistentVolumeClaim",
         "/api/v1/persistentvolumeclaims",
         lambda _, raw: volumes.claim(raw),
         claim_gone,
     )
-    return found
+    return informers
 
 
 def _name(obj: ApiObject) -> str:

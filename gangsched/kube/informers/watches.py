@@ -1,4 +1,4 @@
-"""The watches of one scheduler: each gives its informer what it receives, unless set aside."""
+"""The watches of one scheduler: each gives its objects to an informer, except in quarantine."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,9 +13,9 @@ from gangsched.metrics import Metrics
 
 
 class Watches:
-    """Watches of every kind. Objects are held until `hand_over`, except that they are predecoded.
+    """The watches of all kinds. They hold the objects, already predecoded, until `hand_over`.
 
-    The engine must not follow the world while another process changes it.
+    The engine must not observe the cluster while another process leads and changes it.
     """
 
     def __init__(
@@ -33,9 +33,9 @@ class Watches:
         self._watches: dict[str, Watch] = {}
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Start the watches in a task group; return once everything has been read.
+        """Start the watches in a task group; return when all objects have been read.
 
-        Groups come last: a group whose members run already must not look empty.
+        Groups are read last, because a group with running members must not seem empty.
         """
         with long_lived():
             for kinds in (self._informers.first(), self._informers.groups()):
@@ -54,13 +54,13 @@ class Watches:
                     await self._watches[kind].synced.wait()
 
     async def hand_over(self) -> None:
-        """Give the informers what was held, and from now on everything at once."""
+        """Give the held objects to the informers, and from now on every object at once."""
         with long_lived():
             for watch in self._watches.values():
                 await watch.hand_over()
 
     def restarts(self) -> Iterator[tuple[str, int]]:
-        """Return how often the watch of each kind was begun again."""
+        """Return how often the watch of each kind was restarted."""
         return ((kind, watch.restarts) for kind, watch in self._watches.items())
 
 
@@ -78,11 +78,11 @@ class ObjectReceiver(Protocol):
         """Report that the object is not applied."""
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
 
 
 class Guarded:
-    """Wraps an informer: objects in quarantine are malformed to it."""
+    """Wraps an informer, and reports objects in quarantine to it as malformed."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Guarded:
         """Decode an object and apply it.
 
         Raises:
-            EngineError: the engine failed on the object, which is quarantined in the next process.
+            EngineError: the engine failed on the object; the next process has it in quarantine.
 
         """
         receiver = self._receiver
@@ -114,5 +114,5 @@ class Guarded:
             raise
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
-        """Apply that an object was deleted."""
+        """Apply the deletion of an object."""
         self._receiver.on_delete(uid, raw)

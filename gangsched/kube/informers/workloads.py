@@ -3,7 +3,7 @@
     pod.spec.workloadRef: name, podGroup, podGroupReplicaKey  ->  Workload.spec.podGroups[podGroup]
 
 A pod group with replica keys is a gang for each key, and only the pods name these keys.
-Kubernetes 1.36 has objects for it instead, which `foreign.py` reads (KEP-4671).
+Kubernetes 1.36 has PodGroups instead (KEP-4671), which `external_groups.py` reads.
 """
 
 from typing import Any
@@ -34,23 +34,23 @@ def minimums(group: GroupObject) -> dict[str, int]:
     """Return how many pods of each pod group of a Workload start together.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the Workload is malformed.
 
     """
     subject = f"Workload {group.metadata.namespace}/{group.metadata.name}"
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     try:
-        for one in group.spec["podGroups"]:
-            policy: dict[str, Any] = one["policy"]
+        for pod_group in group.spec["podGroups"]:
+            policy: dict[str, Any] = pod_group["policy"]
             gang = policy.get("gang")
-            found[one["name"]] = max(int(gang["minCount"]), 1) if gang else 1
+            counts[pod_group["name"]] = max(int(gang["minCount"]), 1) if gang else 1
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise DecodeError(f"{subject}: spec.podGroups: {error!r}") from error
-    return found
+    return counts
 
 
 class Workloads(NameTracking):
-    """The declarations of Workloads for the gangs that pods name."""
+    """The informer of Workloads, which declare the gangs that pods name."""
 
     kind = "Workload"
 
@@ -87,7 +87,7 @@ class Workloads(NameTracking):
         self._known.pop((namespace, own), None)
 
     def forget(self, gang_id: GangId) -> None:
-        """Forget a gang whose last pod is gone."""
+        """Forget a gang without pods."""
         if self._gangs.pop(gang_id, None) is not None:
             self._facts.observe(f.GangGone(gang_id))
 
@@ -96,7 +96,7 @@ class Workloads(NameTracking):
         group = self._known.get((namespace, name))
         minimum = minimums(group).get(pod_group) if group is not None else None
         if group is None or minimum is None:
-            return  # its pods wait, and their status says for what
+            return  # the pods wait, and their status names the missing Workload
         metadata = group.metadata
         subject = ObjectRef(API_VERSION, self.kind, namespace, name, metadata.uid)
         self._status.subject(gang_id, subject)

@@ -1,4 +1,4 @@
-"""The label of the pod that leads, which a Service selects."""
+"""The label of the leading pod, which a Service selects."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ LEADER_LABEL = "gangsched.io/leader"
 
 
 async def mark_leader(client: KubeClient) -> None:
-    """Label the pod this process runs in, and no other, as the leader: so a Service finds it."""
+    """Label only the pod of this process as the leader, so that a Service selects it."""
     namespace, name = os.environ.get("POD_NAMESPACE"), os.environ.get("POD_NAME")
     if not namespace or not name:
         return

@@ -1,4 +1,4 @@
-"""Leads while the Lease is held, and ends the process once it is lost."""
+"""Leadership: the process acts while it holds the Lease, and ends when it loses the Lease."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ from gangsched.kube.leadership.lease import Election
 
 
 class Leadership:
-    """Whether this process may act: at once where it is alone, else while it holds the Lease."""
+    """Whether this process may act: always without an election, else while it holds the Lease."""
 
     def __init__(self, election: Election | None) -> None:
         self.begun = asyncio.Event()
@@ -23,13 +23,13 @@ class Leadership:
         return self._election.leads() if self._election is not None else True
 
     async def end(self, client: KubeClient) -> None:
-        """Act no more, and let another begin: before anything is wound up, which takes a while."""
+        """Stop acting, and release the Lease before the slow shutdown, so that another may lead."""
         self._over = True
         if self._election is not None:
             await self._election.release(client)
 
     async def begin(self) -> None:
-        """Return once this process may act."""
+        """Wait until this process may act."""
         if self._election is not None:
             await self._election.acquire()
         self.begun.set()

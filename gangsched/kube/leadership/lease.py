@@ -1,8 +1,8 @@
 """Leader election by a Lease, and the fence that keeps a former leader from writing.
 
-A candidate never believes another's clock: it waits until a Lease has not changed for its duration
-on its own clock (k8s.io/client-go, tools/leaderelection). A leader stops acting `deadline_s` after
-the beginning of its last good renewal, which is before anybody else may begin.
+A candidate uses only its own clock: it waits until a Lease has not changed for the Lease's duration
+(k8s.io/client-go, tools/leaderelection). A leader stops acting `deadline_s` after the beginning of
+its last successful renewal, which is before another process may lead.
 
     candidate --Lease free or unchanged for duration_s--> leader --not renewed in deadline_s--> lost
 """
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LeaseTiming:
-    """How long a Lease is good for, how long its holder relies on it, how often either looks."""
+    """Seconds that a Lease is valid, that its holder relies on it, and between two reads of it."""
 
     duration_s: float = 8.0
     deadline_s: float = 5.0
@@ -35,7 +35,7 @@ class LeaseTiming:
 
 
 _RELEASES = 3
-"""How often giving a Lease back is tried."""
+"""Tries to release a Lease."""
 
 
 class Election:
@@ -64,7 +64,7 @@ class Election:
         return f"/apis/coordination.k8s.io/v1/namespaces/{self._namespace}/leases"
 
     def through(self, client: KubeClient) -> None:
-        """Use another client from now on: one belongs to one event loop."""
+        """Use another client from now on, because a client belongs to one event loop."""
         self._client = client
 
     def leads(self) -> bool:
@@ -72,7 +72,7 @@ class Election:
         return self._now() < self._good_until_s
 
     async def acquire(self) -> None:
-        """Return once this process leads."""
+        """Wait until this process leads."""
         reported = ""
         while not await self._try():
             holder = ((self._seen or {}).get("spec") or {}).get("holderIdentity") or ""
@@ -86,7 +86,7 @@ class Election:
         log.info("leading as %s", self.identity)
 
     async def hold(self) -> None:
-        """Renew the Lease for as long as that works.
+        """Renew the Lease until a renewal fails for too long.
 
         Raises:
             LeadershipLostError: it did not, for too long.
@@ -96,25 +96,25 @@ class Election:
             await asyncio.sleep(self._timing.retry_s)
             until_s = self._good_until_s
             renewed = await self._try()
-            # Once it lapsed it is lost, even if it could be had again: writes were refused, and
-            # what was concluded from that is not true.
+            # A lapsed Lease is lost, even if this process could take it again: the fence rejected
+            # writes, and the engine drew wrong conclusions from that.
             if self._now() >= until_s or (not renewed and self._taken()):
                 self._good_until_s = 0.0
                 raise LeadershipLostError(f"{self.identity} leads no more: {self._why()}")
 
     async def release(self, client: KubeClient | None = None) -> None:
-        """Give the Lease back, by another client if one is given; a successor need not wait."""
+        """Release the Lease, by `client` if it is given, so that a successor need not wait."""
         if not self.leads():
             return
-        self._given_back = True  # nothing renews it from here on
+        self._given_back = True  # no renewal may follow
         self._client = client or self._client
         self._good_until_s = 0.0
         for _ in range(_RELEASES):
             try:
-                found = await self._read()
-                if found is None or found["spec"].get("holderIdentity") != self.identity:
+                lease = await self._read()
+                if lease is None or lease["spec"].get("holderIdentity") != self.identity:
                     return
-                await self._write(found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+                await self._write(lease, {"holderIdentity": "", "leaseDurationSeconds": 1})
             except Conflict:
                 continue  # a renewal was under way
             except KubeError as error:
@@ -123,17 +123,17 @@ class Election:
             return
 
     async def _try(self) -> bool:
-        """Take or renew the Lease; return whether it is ours now."""
+        """Take or renew the Lease; return whether this process holds it now."""
         if self._given_back:
             return False
         began_s = self._now()
         try:
             async with asyncio.timeout(self._timing.deadline_s):
-                found = await self._read()
-                self._note(found)
+                lease = await self._read()
+                self._note(lease)
                 if self._taken():
                     return False
-                spec = (found or {}).get("spec") or {}
+                spec = (lease or {}).get("spec") or {}
                 mine = spec.get("holderIdentity") == self.identity
                 changes = {
                     "holderIdentity": self.identity,
@@ -143,7 +143,7 @@ class Election:
                 if not mine:
                     changes["acquireTime"] = changes["renewTime"]
                     changes["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
-                self._note(await self._write(found, changes))
+                self._note(await self._write(lease, changes))
         except (KubeError, TimeoutError) as error:
             if not isinstance(error, Conflict):  # another process was quicker
                 log.warning("Lease %s/%s: %s", self._namespace, self._name, error or "no answer")
@@ -153,9 +153,9 @@ class Election:
         self._good_until_s = began_s + self._timing.deadline_s
         return True
 
-    def _note(self, found: Mapping[str, Any] | None) -> None:
-        if found is None or self._seen is None or found["spec"] != self._seen["spec"]:
-            self._seen, self._seen_s = found, self._now()
+    def _note(self, lease: Mapping[str, Any] | None) -> None:
+        if lease is None or self._seen is None or lease["spec"] != self._seen["spec"]:
+            self._seen, self._seen_s = lease, self._now()
 
     def _taken(self) -> bool:
         """Return whether another process holds the Lease, as far as is known."""
@@ -166,7 +166,7 @@ class Election:
         return self._left_s() > 0
 
     def _left_s(self) -> float:
-        """Return how long the Lease as it was seen last keeps others from leading."""
+        """Return the seconds until other processes may lead, by the last state of the Lease."""
         spec = (self._seen or {}).get("spec") or {}
         lasts_s = max(float(spec.get("leaseDurationSeconds") or 0), self._timing.duration_s)
         return self._seen_s + lasts_s - self._now()
@@ -180,26 +180,26 @@ class Election:
     async def _read(self) -> dict[str, Any] | None:
         path = f"{self._folder}/{self._name}"
         try:
-            found: dict[str, Any] = msgspec.json.decode(
+            lease: dict[str, Any] = msgspec.json.decode(
                 await self._client.request("GET", path, tries=1)
             )
         except NotFound:
             return None
-        found.setdefault("spec", {})
-        return found
+        lease.setdefault("spec", {})
+        return lease
 
     async def _write(
-        self, found: Mapping[str, Any] | None, changes: Mapping[str, Any]
+        self, before: Mapping[str, Any] | None, changes: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Write the Lease as it was found, with changes; a write in between is a Conflict."""
-        if found is None:
+        """Write changes to the Lease as it was read; a write in between is a Conflict."""
+        if before is None:
             method, path = "POST", self._folder
             metadata = {"name": self._name, "namespace": self._namespace}
             body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         else:
-            method, path, body = "PUT", f"{self._folder}/{self._name}", dict(found)
-        body["spec"] = {**((found or {}).get("spec") or {}), **changes}
-        made: dict[str, Any] = msgspec.json.decode(
+            method, path, body = "PUT", f"{self._folder}/{self._name}", dict(before)
+        body["spec"] = {**((before or {}).get("spec") or {}), **changes}
+        written: dict[str, Any] = msgspec.json.decode(
             await self._client.request(method, path, body=body, tries=1)
         )
-        return made
+        return written

@@ -1,1 +1,1 @@
-"""What protects the ports: certificates and reviews of tokens."""
+"""Protection of the ports: certificates and token reviews."""

@@ -1,8 +1,8 @@
-"""Certificates of our own ports, kept in one Secret: made where there are none, renewed in time.
+"""Certificates of our ports, in one Secret: gangsched creates the Secret and renews it in time.
 
-The Secret has an authority, a certificate for us and one for kube-scheduler, which mounts its part.
-Two processes that make it at once agree on what was created first. One without the authority's key
-is renewed outside gangsched, and is served as it is.
+The Secret has an authority, a certificate for gangsched and one for kube-scheduler, which mounts
+its part. If two processes create the Secret at once, both use the one that was created first. A
+Secret without the authority's key is renewed outside gangsched, and is used unchanged.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Data = dict[str, bytes]
 
 
 class Certificates:
-    """The Secret `namespace/name`, as TLS contexts that follow it; `host` is what we are called."""
+    """TLS contexts that follow the Secret `namespace/name`; `host` is the name of the server."""
 
     def __init__(self, client: KubeClient, secret: str, host: str) -> None:
         self._client = client
@@ -43,7 +43,7 @@ class Certificates:
         self._contexts: list[ssl.SSLContext] = []
 
     async def context(self, *, clients: bool) -> ssl.SSLContext:
-        """Return a server's context; with `clients`, only those of the Secret's authority get in.
+        """Return a server's context; with `clients`, only the authority's clients may connect.
 
         Raises:
             KubeError: the Secret cannot be had.
@@ -76,15 +76,15 @@ class Certificates:
                     _load(context, data)
 
     async def _have(self) -> Data:
-        """Return what the Secret holds, made or renewed where that is due.
+        """Return the data of the Secret, which is created or renewed first if necessary.
 
         Raises:
-            KubeError: it cannot be had, or (Invalid) not be served.
+            KubeError: the Secret cannot be read or written, or (Invalid) has unusable data.
 
         """
         folder = f"/api/v1/namespaces/{self._namespace}/secrets"
         try:
-            found = _read(await self._client.get(f"{folder}/{self._name}"))
+            stored = _read(await self._client.get(f"{folder}/{self._name}"))
         except NotFound:
             secret = {
                 "apiVersion": "v1",
@@ -94,18 +94,18 @@ class Certificates:
             }
             with contextlib.suppress(Conflict):
                 return _read(await self._client.create(folder, secret))
-            found = _read(await self._client.get(f"{folder}/{self._name}"))
+            stored = _read(await self._client.get(f"{folder}/{self._name}"))
         where = f"Secret {self._namespace}/{self._name}"
-        ours = not found or {"ca.crt", "ca.key"} <= found.keys()
-        if ours and due(found, datetime.now(UTC)):
+        ours = not stored or {"ca.crt", "ca.key"} <= stored.keys()
+        if ours and due(stored, datetime.now(UTC)):
             log.info("renewing the certificates in %s", where)
             try:
-                body = {"data": _written(issue(found or None, self._host))}
+                body = {"data": _written(issue(stored or None, self._host))}
             except ValueError as error:
                 raise Invalid(0, f"{where}: ca.crt or ca.key cannot be read: {error}") from error
-            found = _read(await self._client.patch(f"{folder}/{self._name}", body))
-        _check(found, where)
-        return found
+            stored = _read(await self._client.patch(f"{folder}/{self._name}", body))
+        _check(stored, where)
+        return stored
 
 
 def issue(known: Data | None, host: str) -> Data:
@@ -148,13 +148,13 @@ def _check(data: Data, where: str) -> None:
         raise Invalid(0, f"{where}: its certificates cannot be served: {error}") from error
 
 
-def _pair(name: str, made: trustme.LeafCert) -> Data:
-    chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
-    return {f"{name}.crt": chain, f"{name}.key": made.private_key_pem.bytes()}
+def _pair(name: str, certificate: trustme.LeafCert) -> Data:
+    chain = b"".join(blob.bytes() for blob in certificate.cert_chain_pems)
+    return {f"{name}.crt": chain, f"{name}.key": certificate.private_key_pem.bytes()}
 
 
 def _load(context: ssl.SSLContext, data: Data) -> None:
-    """Have a context serve a certificate from now on; it can only be read from files."""
+    """Let a context serve a certificate from now on; ssl reads certificates only from files."""
     with tempfile.TemporaryDirectory() as folder:
         for name in ("tls.crt", "tls.key"):
             (Path(folder) / name).write_bytes(data[name])
@@ -166,5 +166,5 @@ def _written(data: Data) -> dict[str, str]:
 
 
 def _read(raw: bytes) -> Data:
-    found: dict[str, Any] = msgspec.json.decode(raw)
-    return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+    secret: dict[str, Any] = msgspec.json.decode(raw)
+    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}

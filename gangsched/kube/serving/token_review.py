@@ -1,4 +1,4 @@
-"""Access to the served paths: the API server reviews the token, then the right to the path."""
+"""Access to the served paths: the API server reviews the token, then the permission."""
 
 import asyncio
 import hashlib
@@ -19,7 +19,7 @@ _REFUSED_S = 10.0
 _REVIEW_S = 10.0
 _AT_ONCE = 2
 _OPEN = ("/healthz", "/readyz")
-"""What probes ask has no secrets, and probes have no token."""
+"""Paths of probes: they show no secrets, and probes have no token."""
 
 
 class BusyError(Exception):
@@ -27,32 +27,32 @@ class BusyError(Exception):
 
 
 class _Known:
-    """Answers by token and path, a bounded number: the oldest goes first."""
+    """A bounded number of answers by token and path; the oldest is dropped first."""
 
     def __init__(self, kept_s: float) -> None:
         self._kept_s = kept_s
         self._answers: dict[tuple[bytes, str], tuple[float, int]] = {}
 
     def __contains__(self, key: tuple[bytes, str]) -> bool:
-        """Return whether there was such an answer, however old."""
+        """Return whether there was such an answer, also an expired one."""
         return key in self._answers
 
     def get(self, key: tuple[bytes, str]) -> int | None:
-        until_s, found = self._answers.get(key, (0.0, 0))
-        return found if time.monotonic() < until_s else None
+        until_s, status = self._answers.get(key, (0.0, 0))
+        return status if time.monotonic() < until_s else None
 
-    def put(self, key: tuple[bytes, str], found: int) -> None:
+    def put(self, key: tuple[bytes, str], status: int) -> None:
         self._answers.pop(key, None)
         if len(self._answers) >= TOKENS_KNOWN.most:
             del self._answers[next(iter(self._answers))]
-        self._answers[key] = time.monotonic() + self._kept_s, found
+        self._answers[key] = time.monotonic() + self._kept_s, status
 
     def drop(self, key: tuple[bytes, str]) -> None:
         self._answers.pop(key, None)
 
 
 class _Turnstile:
-    """Lets a few reviews be made at once, and a bounded number wait."""
+    """Limits how many reviews run at once, and how many may wait."""
 
     def __init__(self) -> None:
         self._slots = asyncio.Semaphore(_AT_ONCE)
@@ -82,12 +82,12 @@ class TokenReviewer:
         self._returning, self._strangers = _Turnstile(), _Turnstile()
 
     async def status(self, token: str, path: str) -> int:
-        """Return 200 where a token's owner may get a path, else 401 or 403.
+        """Return 200 if the owner of a token may get a path, else 401 or 403.
 
         Raises:
             KubeError: the API server gave no answer.
-            TimeoutError: it took too long.
-            BusyError: too many wait for theirs.
+            TimeoutError: the review took too long.
+            BusyError: too many tokens wait for their reviews.
 
         """
         key = hashlib.sha256(token.encode()).digest(), path
@@ -96,14 +96,15 @@ class TokenReviewer:
             return known
         turnstile = self._returning if key in self._allowed else self._strangers
         async with asyncio.timeout(_REVIEW_S), turnstile.passed():
-            known = self._allowed.get(key) or self._refused.get(key)  # asked twice at once
-            found = known if known is not None else await self._ask(token, path)
-        if found == 200:
-            self._allowed.put(key, found)
+            # A second call for the same token may have waited for the first.
+            known = self._allowed.get(key) or self._refused.get(key)
+            status = known if known is not None else await self._ask(token, path)
+        if status == 200:
+            self._allowed.put(key, status)
         else:
             self._allowed.drop(key)
-            self._refused.put(key, found)
-        return found
+            self._refused.put(key, status)
+        return status
 
     async def _ask(self, token: str, path: str) -> int:
         review = {

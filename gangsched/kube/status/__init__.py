@@ -1,4 +1,4 @@
-"""What users read: statuses, conditions, Events and gauges.
+"""Statuses, conditions, Events and gauges for users.
 
-It has more than twelve modules because each kind of status has a writer of its own.
+The folder has more than twelve modules because each kind of status has its own writer.
 """

@@ -1,4 +1,4 @@
-"""The status of what administrators declare: queues, reservations, topologies."""
+"""The status of the administrators' objects: queues, reservations, topologies."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,12 +14,12 @@ from gangsched.kube.status.status_record import same
 log = logging.getLogger(__name__)
 
 _WARNED = 16
-"""Events of one object while one process leads."""
+"""Warning Events of one object at most, while one process leads."""
 
 
 _OBSERVED = "observedGeneration"
-"""Earlier versions stored 0 here by a default of the schema: `kubectl wait` passes by such a
-condition. Its object is written again, once, without the field."""
+"""Earlier versions stored 0 here by a default of the schema, and `kubectl wait` ignores such a
+condition. So the status of the object is written again, once, without the field."""
 
 
 class ConfigCondition(NamedTuple):
@@ -32,15 +32,15 @@ class ConfigCondition(NamedTuple):
 
 
 class ConfigStatusWriter:
-    """The objects of one kind, by name, and what their statuses say.
+    """Writes the statuses of the objects of one kind, by name.
 
-    A status is written when it changed, and to the object that has the name now. With `warns` a
-    condition that is false becomes a Warning Event too, once for each sentence.
+    A status is written when it changed, to the object that has the name now. With `warns` a false
+    condition becomes a Warning Event too, once for each message.
     """
 
     def __init__(self, client: KubeClient, kind: str, plural: str, *, warns: bool = False) -> None:
         self.problems: dict[str, str] = {}
-        """What is wrong with the last declaration of each."""
+        """The problems of malformed objects, by name."""
 
         self._client = client
         self._kind = kind
@@ -48,16 +48,16 @@ class ConfigStatusWriter:
         self._warns = warns
         self._warned: dict[str, set[str]] = {}
         self._uids: dict[str, str] = {}
-        self._said: dict[str, Mapping[str, Any]] = {}
+        self._written: dict[str, Mapping[str, Any]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Go through the names of the first moment, but for those that go meanwhile."""
+        """Yield the present names, without those that are forgotten meanwhile."""
         return (name for name in list(self._uids) if name in self._uids)
 
     def track(self, name: str, uid: str, problem: str | None) -> None:
-        """Learn that an object exists, and what is wrong with it."""
+        """Record an object, and its problem or None."""
         if self._uids.get(name) != uid:
-            self.forget(name)  # another that had its name
+            self.forget(name)  # a deleted object of the same name
             self._uids[name] = uid
         if problem is None:
             self.problems.pop(name, None)
@@ -65,15 +65,17 @@ class ConfigStatusWriter:
             self.problems[name] = problem
 
     def restore(self, name: str, stored: Mapping[str, Any]) -> None:
-        """Restore what an earlier process wrote: a thousand queues are not written again."""
-        self._said[name] = stored
+        """Restore the status of an earlier process, so that a thousand queues need no write."""
+        self._written[name] = stored
         self._warned[name] = {
-            str(one.get("message")) for one in _conditions(stored) if one.get("status") == "False"
+            str(condition.get("message"))
+            for condition in _conditions(stored)
+            if condition.get("status") == "False"
         }
 
     def forget(self, name: str) -> None:
         """Forget an object that was deleted."""
-        for known in (self._uids, self.problems, self._said, self._warned):
+        for known in (self._uids, self.problems, self._written, self._warned):
             known.pop(name, None)
 
     async def write(
@@ -84,24 +86,28 @@ class ConfigStatusWriter:
         beside: Callable[[], Mapping[str, Any]] = dict,
         anyway: bool = False,
     ) -> bool:
-        """Write a status if it changed, and return whether it need not be tried again.
+        """Write a status if it changed; return whether it is written or its object is gone.
 
         Args:
-            name: the object, one of those that this iterates over.
-            status: what is compared with what was written last.
-            conditions: those that its kind has.
-            beside: what is written too, but is no reason to write.
-            anyway: write it even if nothing changed.
+            name: the name of a tracked object.
+            status: the fields that are compared with the last written ones.
+            conditions: the conditions of the kind.
+            beside: returns fields that are written too, but are no reason for a write.
+            anyway: whether to write an unchanged status.
 
         """
-        said, wanted = self._said.get(name, {}), dict(status)
+        last_written, wanted = self._written.get(name, {}), dict(status)
         if name in self.problems:
             wanted["message"] = self.problems[name]
         if conditions:
-            wanted["conditions"] = [_condition(one, said) for one in conditions]
-        anyway |= any(_OBSERVED in condition for condition in _conditions(said))
-        if not anyway and name in self._said and (said == wanted or same(said, wanted)):
-            self._said[name] = wanted
+            wanted["conditions"] = [_condition(condition, last_written) for condition in conditions]
+        anyway |= any(_OBSERVED in condition for condition in _conditions(last_written))
+        if (
+            not anyway
+            and name in self._written
+            and (last_written == wanted or same(last_written, wanted))
+        ):
+            self._written[name] = wanted
             return True
         uid = self._uids[name]
         path = f"/apis/{names.GROUP}/{names.VERSION}/{self._plural}/{name}/status"
@@ -110,50 +116,56 @@ class ConfigStatusWriter:
             await self._warn(name, uid, conditions)
             await self._client.patch(path, body)
         except (NotFound, Conflict):
-            return True  # deleted, as its watch will report
+            return True  # the object is deleted, and its watch will report that
         except KubeError as error:
             log.warning("status of %s %s: %s", self._kind, name, error)
             return False
         if self._uids.get(name) == uid:
-            self._said[name] = wanted
+            self._written[name] = wanted
         return True
 
     async def _warn(self, name: str, uid: str, conditions: Iterable[ConfigCondition]) -> None:
         """Write Warning Events for false conditions; the next try repeats a failed Event."""
         warned = self._warned.setdefault(name, set())
         api_version = f"{names.GROUP}/{names.VERSION}"
-        for one in conditions if self._warns else ():
-            if not one.holds and one.message not in warned:
+        for condition in conditions if self._warns else ():
+            if not condition.holds and condition.message not in warned:
                 if len(warned) >= _WARNED:
-                    return  # it goes back and forth: what is wrong is in its status
+                    return  # the condition flaps; its status has the message
                 subject = ObjectRef(api_version, self._kind, "", name, uid)
                 try:
-                    await post_event(self._client, subject, "Warning", one.reason, one.message)
+                    await post_event(
+                        self._client, subject, "Warning", condition.reason, condition.message
+                    )
                 except (Unavailable, Throttled):
                     raise
-                except KubeError as error:  # the status says it all the same
+                except KubeError as error:  # the status has the message too
                     log.warning("Event of %s %s: %s", self._kind, name, error)
-                warned.add(one.message)
+                warned.add(condition.message)
 
 
 def _conditions(status: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the conditions of a status, which other writers may have malformed."""
     listed = status.get("conditions")
-    return (one for one in (listed if isinstance(listed, list) else ()) if isinstance(one, dict))
+    return (
+        condition
+        for condition in (listed if isinstance(listed, list) else ())
+        if isinstance(condition, dict)
+    )
 
 
-def _condition(one: ConfigCondition, said: Mapping[str, Any]) -> dict[str, str]:
-    """Return the condition as the API has it, with the time of its last change."""
-    status = str(one.holds)
+def _condition(condition: ConfigCondition, last_written: Mapping[str, Any]) -> dict[str, str]:
+    """Return a condition as JSON of the API, with the time of its last change."""
+    status = str(condition.holds)
     turned = (
         before.get("lastTransitionTime")
-        for before in _conditions(said)
-        if (before.get("type"), before.get("status")) == (one.type, status)
+        for before in _conditions(last_written)
+        if (before.get("type"), before.get("status")) == (condition.type, status)
     )
     return {
-        "type": one.type,
+        "type": condition.type,
         "status": status,
-        "reason": one.reason,
-        "message": one.message,
+        "reason": condition.reason,
+        "message": condition.message,
         "lastTransitionTime": next(turned, None) or rfc3339(),
     }

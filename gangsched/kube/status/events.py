@@ -1,4 +1,4 @@
-"""Events, and the objects that they are about."""
+"""Events, and the objects that they refer to."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +13,9 @@ MESSAGE_LETTERS_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """The object of a gang: its status is written there, and its Events refer to it.
+    """The object of a gang: it has the gang's status, and the gang's Events refer to it.
 
-    An `owned` group belongs to a job, which reports itself that it runs.
+    An `owned` group belongs to a job of ours; the job reports its own start.
     """
 
     api_version: str
@@ -27,11 +27,11 @@ class ObjectRef:
     external_kind: groups.ExternalKind | None = None
     owned: bool = False
     user: str = ""
-    """Who asked for it, as its annotation has it."""
+    """The user of the object, from its annotation."""
 
     @property
     def is_group(self) -> bool:
-        """Return whether it is more than one of the gang's pods."""
+        """Return whether the object is a group, and not a pod of the gang."""
         return self.has_status or self.external_kind is not None
 
 
@@ -40,7 +40,7 @@ async def post_event(
 ) -> None:
     """Write a core/v1 Event about an object (`kind` is Normal or Warning).
 
-    Those of objects without a namespace are in `default`, as Kubernetes wants it.
+    Events about objects without a namespace are in `default`, as Kubernetes requires.
     """
     now, namespace = rfc3339(), subject.namespace or "default"
     event: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""When each pending gang was first expected to start, to compare with when it does."""
+"""The first predicted start of each pending gang, for a comparison with its real start."""
 
 from collections.abc import Container, Mapping
 
@@ -13,14 +13,14 @@ class ExpectedStarts:
         self._first_s: dict[GangId, float] = {}
 
     def learn(self, predictions: Mapping[GangId, Prediction], gangs: Container[GangId]) -> None:
-        """Keep first predictions of gangs that exist."""
+        """Record the first predictions of existing gangs; forget other gangs."""
         self._first_s = {gang: at_s for gang, at_s in self._first_s.items() if gang in gangs}
         for gang, prediction in predictions.items():
             if prediction.start_s is not None and gang in gangs:
                 self._first_s.setdefault(gang, prediction.start_s)
 
     def take(self, gang: GangId) -> float | None:
-        """Return when a gang that starts was first expected to, and forget it."""
+        """Return the first predicted start of a gang that starts now, and forget it."""
         return self._first_s.pop(gang, None)
 
     def gangs(self) -> set[GangId]:

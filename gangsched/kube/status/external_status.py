@@ -1,7 +1,7 @@
-"""How the status of other schedulers' groups is written, by their kinds.
+"""The statuses of other schedulers' groups, by kind.
 
-Each is written as its own controller would write it, since operators wait for that: those that work
-with Volcano create no pod before a group is Inqueue.
+Each status is the one that the kind's own controller would write, because operators wait for it.
+For example, operators for Volcano create no pod before a group is Inqueue.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from gangsched.kube.status.native_status import native_status
 
 @dataclass(frozen=True, slots=True)
 class ExternalStatus:
-    """How one kind's status is written. Where it is `merged`, conditions of other writers stay."""
+    """Returns the status of one kind; if it is `merged`, conditions of other writers stay."""
 
     body: Callable[[GangProgress], dict[str, Any]]
     merged: bool = False
@@ -62,9 +62,9 @@ def _plugin_status(progress: GangProgress) -> dict[str, Any]:
 
 def _kai_status(progress: GangProgress) -> dict[str, Any]:
     phase = "Running" if progress.state == State.PLACED else "Pending"
-    found: dict[str, Any] = {"phase": phase, **_counts(progress), "schedulingConditions": []}
+    status: dict[str, Any] = {"phase": phase, **_counts(progress), "schedulingConditions": []}
     if progress.refused:
-        found["schedulingConditions"] = [
+        status["schedulingConditions"] = [
             {
                 "type": "UnschedulableOnNodePool",
                 "status": "True",
@@ -75,7 +75,7 @@ def _kai_status(progress: GangProgress) -> dict[str, Any]:
                 "lastTransitionTime": progress.since,
             }
         ]
-    return found
+    return status
 
 
 WRITERS: dict[tuple[str, str], ExternalStatus] = {
@@ -87,9 +87,9 @@ WRITERS: dict[tuple[str, str], ExternalStatus] = {
         for version, condition in VERSIONS.items()
     },
 }
-"""The kinds whose status is written, by apiVersion and kind."""
+"""The kinds with a status that gangsched writes, by apiVersion and kind."""
 
 
 def status_of(kind: ExternalKind) -> ExternalStatus | None:
-    """Return how a kind's status is written, or None where only its own controller writes it."""
+    """Return the status writer of a kind, or None if only the kind's own controller writes it."""
     return WRITERS.get((kind.api_version, kind.kind))

@@ -1,4 +1,4 @@
-"""How far a gang is, for what writes the status of other schedulers' groups."""
+"""The progress of a gang, for the writers of other schedulers' statuses."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from gangsched.core.model.ids import GangId
 
 @dataclass(frozen=True, slots=True)
 class GangProgress:
-    """Where a gang stands, for what writes its status.
+    """The progress of a gang.
 
-    `state` and `reason` are those of our reports; `pods` are running, succeeded, failed. `before`
-    is the status as it was written last, and `now` the moment.
+    `state` and `reason` are from the engine's last report. `pods` are the numbers of running,
+    succeeded and failed pods. `before` is the last written status, and `now` the present time.
     """
 
     state: str

@@ -11,11 +11,11 @@ from gangsched.kube.status.queue_status import pending_and_admitted
 from gangsched.metrics import Metrics, QueueFigures
 
 _FINISHED = "Finished"
-"""Placed for the engine, but a reader of metrics wants to know what runs."""
+"""A gang with only ended pods: the engine has it as Placed, but metrics show what runs."""
 
 
 def refresh(metrics: Metrics, view: EngineView) -> None:
-    """Bring the gauges up to date."""
+    """Set all gauges from the state of the engine."""
     counts = dict.fromkeys([*(state.value for state in State), _FINISHED], 0)
     reserved = 0
     for gang in view.gangs.values():
@@ -26,7 +26,8 @@ def refresh(metrics: Metrics, view: EngineView) -> None:
     metrics.gangs_refused.clear()
     for reason, count in view.refusal_counts().items():
         metrics.gangs_refused.labels(reason.value).set(count)
-    for queue in view.ledger.usage.tree.queues:  # a counter that begins with 1 has no increase
+    # A counter that begins with 1 shows no increase in Prometheus, so all begin with 0.
+    for queue in view.ledger.usage.tree.queues:
         for ground in PreemptionReason:
             metrics.preemptions.labels(queue, ground.value)
         metrics.evicted_gpu_seconds.labels(queue)
@@ -38,14 +39,14 @@ def refresh(metrics: Metrics, view: EngineView) -> None:
 
 
 def figures(view: EngineView) -> dict[str, QueueFigures]:
-    """Return what is shown of each queue."""
+    """Return the figures of each queue."""
     usage = view.ledger.usage
     tree = usage.tree
     counts = pending_and_admitted(view)
-    found = {}
+    by_queue = {}
     for name in tree.queues:
         pending, admitted, _ = counts.get(name, (0, 0, []))
-        shown = found[name] = QueueFigures(pending, admitted)
+        shown = by_queue[name] = QueueFigures(pending, admitted)
         if name not in tree:
             continue
         shown.share = usage.share(name)
@@ -59,18 +60,18 @@ def figures(view: EngineView) -> dict[str, QueueFigures]:
             if nominal is not None:
                 shown.nominal[key] = nominal / unit(key)
                 shown.borrowed[key] = max(used - nominal, 0) / unit(key)
-    return found
+    return by_queue
 
 
 def unit(key: QuotaKey) -> int:
-    """Return how many of a quota's units are one piece: a GPU, a core, a byte."""
+    """Return how many of a quota's internal units are one GPU, core or byte."""
     return MILLI if key[0] in (GPU, "cpu", "gpu-credits") else 1
 
 
 def gpus(view: EngineView) -> tuple[dict[str, float], float | None]:
-    """Return GPUs by state, and the part of the free ones that is on nodes partly in use.
+    """Return the GPUs by state, and the share of free GPUs that is on partly used nodes.
 
-    The latter is None where no GPU is free.
+    The share is None if no GPU is free.
     """
     cluster = view.cluster
     if GPU not in cluster.resources:

@@ -13,23 +13,23 @@ _DISRUPTED = "DisruptionTarget"
 
 
 def native_status(condition: str) -> Callable[[GangProgress], dict[str, Any]]:
-    """Return how a group's status is written, by the name of the condition that it started."""
+    """Return the status function of a version; `condition` is its condition of a started group."""
 
     def written(progress: GangProgress) -> dict[str, Any]:
         before = _conditions(progress.before)
-        found = [
+        conditions = [
             _scheduled(progress, condition, before.get(condition)),
             _disrupted(progress, before.get(_DISRUPTED)),
         ]
-        return {"conditions": [one for one in found if one]}
+        return {"conditions": [condition for condition in conditions if condition]}
 
     return written
 
 
 def _scheduled(progress: GangProgress, condition: str, before: Mapping[str, Any] | None) -> Any:
-    """Return the condition that a group started: once true it stays so, whatever comes.
+    """Return the condition of a started group; a true condition stays true for ever.
 
-    A group that was not tried yet has none.
+    A group without a planning attempt has no such condition.
     """
     if before is not None and before.get("status") == "True":
         return before
@@ -43,7 +43,7 @@ def _scheduled(progress: GangProgress, condition: str, before: Mapping[str, Any]
 
 
 def _disrupted(progress: GangProgress, before: Mapping[str, Any] | None) -> Any:
-    """Return the condition that a group is stopped for another, until it starts again."""
+    """Return the condition of a preempted group, which turns false when the group starts again."""
     if progress.reason == ReportReason.PREEMPTED:
         return _condition(progress, _DISRUPTED, "True", "PreemptionByScheduler", before)
     if before is not None and progress.state == State.PLACED:
@@ -54,7 +54,7 @@ def _disrupted(progress: GangProgress, before: Mapping[str, Any] | None) -> Any:
 def _condition(
     progress: GangProgress, name: str, value: str, reason: str, before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """Return a condition; its time is that at which its status changed."""
+    """Return a condition with the time of its last change."""
     same = before is not None and before.get("status") == value
     since = before.get("lastTransitionTime") if same and before is not None else None
     return {
@@ -67,7 +67,11 @@ def _condition(
 
 
 def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return conditions by their types."""
+    """Return the conditions by type."""
     listed = status.get("conditions")
-    found = listed if isinstance(listed, list) else []
-    return {str(one.get("type")): one for one in found if isinstance(one, Mapping)}
+    conditions = listed if isinstance(listed, list) else []
+    return {
+        str(condition.get("type")): condition
+        for condition in conditions
+        if isinstance(condition, Mapping)
+    }

@@ -21,10 +21,10 @@ from gangsched.kube.decoding.membership import GROUPS, gang_of
 from gangsched.kube.decoding.schemas import Pod
 
 REASON = "SchedulerNotServed"
-"""Reason of the Event that reports it."""
+"""Reason of the Event about such pods."""
 
 _LASTS_S = 30.0
-"""Another scheduler looks at its pods much sooner."""
+"""Seconds until a pod counts as unhandled; another scheduler tries its pods much sooner."""
 
 _LOOKS_S = 10.0
 
@@ -33,23 +33,23 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class OtherSchedulers:
-    """Pods of groups that no scheduler has handled, and since when they are known."""
+    """Pods of groups that no scheduler has handled, with the times of their first observation."""
 
     _gangs: dict[str, GangId] = field(default_factory=dict)
     _pods: dict[GangId, dict[str, tuple[str, float]]] = field(default_factory=dict)
     _served: Collection[str] = ()
 
     def meet(self, pod: Pod, fact: f.PodSeen, served: Collection[str]) -> bool:
-        """Note a pod; return whether another scheduler is to place it and has not yet.
+        """Record a pod; return whether another scheduler has to place it and has not yet.
 
-        `served` are the names of schedulers that we answer to.
+        `served` are the scheduler names that gangsched serves.
         """
         if fact.gang is not None or fact.node is not None:
             self.forget(fact.uid)
             return False
         gang = gang_of(pod)
         grouped = names.POD_GROUP_LABEL in pod.metadata.labels or groups.source_of(gang) in GROUPS
-        looked_at = any(one.type == "PodScheduled" for one in pod.status.conditions)
+        looked_at = any(condition.type == "PodScheduled" for condition in pod.status.conditions)
         if not grouped or looked_at or fact.ended:
             self.forget(fact.uid)
             return True
@@ -61,14 +61,14 @@ class OtherSchedulers:
         return True
 
     def forget(self, uid: str) -> None:
-        """Forget a pod that is gone, or that a scheduler handles."""
+        """Forget a pod that is deleted, or that a scheduler handles."""
         gang = self._gangs.pop(uid, None)
         if gang is not None:
             del self._pods[gang][uid]
             if not self._pods[gang]:
                 del self._pods[gang]
 
-    def said(self, gang: GangId) -> str:
+    def sentence(self, gang: GangId) -> str:
         """Return a sentence on pods of a gang that no scheduler handles, or an empty string."""
         wrong = Counter(name for name, _ in self._pods.get(gang, {}).values())
         if not wrong:
@@ -76,13 +76,14 @@ class OtherSchedulers:
         some = sorted(wrong)[:_NAMED]
         pods = plural(sum(wrong.values()), "pod")
         verb = "names" if sum(wrong.values()) == 1 else "name"
+        schedulers = " or ".join(shown(name) for name in some)
         return (
-            f"{pods} of the group {verb} the scheduler {' or '.join(shown(one) for one in some)}, "
+            f"{pods} of the group {verb} the scheduler {schedulers}, "
             f"which gangsched does not serve here; it serves: {', '.join(sorted(self._served))}."
         )
 
     async def run(self, stay: Callable[[GangId], None]) -> None:
-        """Say which groups have pods that stay so, again and again, until cancelled."""
+        """Call `stay` periodically with each group that has such pods for long, until cancelled."""
         while True:
             before_s = time.monotonic() - _LASTS_S
             for gang, pods in self._pods.items():

@@ -1,8 +1,8 @@
-"""Telling users where their gang stands: PodGroup status, Events, merged and in order.
+"""Write the state of gangs for users: the status of PodGroups, and Events.
 
-Of a gang's status only the newest record is written; what was overtaken while a write was under way
-is never sent. So a gang costs a status write when it is reserved, one when it is placed, and one
-for each new reason in between.
+Only the newest record of a gang is written: a record that is replaced during a write is never sent.
+So a gang costs a status write when it is reserved, one when it is placed, and one for each new
+reason in between.
 """
 
 import asyncio
@@ -43,10 +43,10 @@ log = logging.getLogger(__name__)
 _WRITERS = 8
 _AGAIN_S = 5.0
 _QUIET = frozenset({ReportReason.RESERVED, Reason.BACKING_OFF})
-"""Written in the status alone: an Event for every gang would be one more write."""
+"""Reasons without an Event: it would be one more write for every gang."""
 
-_TOLD_BY_OWNERS = frozenset({ReportReason.PLACED})
-"""Reported by the job of a group in its own Events."""
+_REPORTED_BY_JOBS = frozenset({ReportReason.PLACED})
+"""Reasons that the job of a group reports in its own Events."""
 
 _PASSING_S: dict[str, float] = {
     Reason.TOO_FEW_PODS: 0.5,
@@ -54,9 +54,9 @@ _PASSING_S: dict[str, float] = {
     ReportReason.RESERVED: 0.5,
     Reason.NO_GROUP: 5.0,
 }
-"""States that most gangs leave within moments, reported only if they last: else every pod of a
-large gang would cost a status write and an Event. Pods are observed before the object that declares
-their gang, and go after it."""
+"""Reasons that most gangs have only for a moment, and the seconds after which they are reported.
+Otherwise every pod of a large gang would cost a status write and an Event. Pods are observed before
+the object that declares their gang, and are deleted after it."""
 
 _EVENTS_MAX = 8
 
@@ -65,12 +65,12 @@ _PREDICTED_AT_ONCE = 100
 
 @dataclass(slots=True)
 class PodGroupStatusWriter:
-    """Collects reports and writes them; `run` does the writing until cancelled."""
+    """Collects the reports of gangs; `run` writes them until cancelled."""
 
     client: KubeClient
     progress: Callable[[GangId], tuple[int, tuple[int, int, int]]] = lambda _: (1, (0, 0, 0))
     redact: Callable[[str, GangId], str] = lambda text, _: text
-    """Returns a sentence as the readers of a gang's status may read it."""
+    """Returns a sentence without the names that readers of a gang's status may not see."""
 
     strays: OtherSchedulers = field(default_factory=OtherSchedulers)
     _subjects: dict[GangId, ObjectRef] = field(default_factory=dict)
@@ -81,32 +81,32 @@ class PodGroupStatusWriter:
     )
 
     def subject(self, gang: GangId, subject: ObjectRef) -> None:
-        """Learn which object stands for a gang."""
+        """Attach a gang to its object."""
         known = self._subjects.get(gang)
         if known is not None and known.is_group and not subject.is_group:
-            return  # a pod stands for its gang only where no group does
+            return  # a group has precedence over a pod
         self._subjects[gang] = subject
         if known is None or known.uid != subject.uid:
             record = self._records.get(gang)
             if record is not None:
                 record.written = None
                 if known is not None and known.is_group:
-                    record.before = {}  # of another object
+                    record.before = {}  # the status of another object
                 self._changed(gang, record)
 
     def owned(self, gang: GangId) -> bool:
-        """Return whether a gang's PodGroup is one that a job of ours has."""
+        """Return whether the PodGroup of a gang belongs to a job of ours."""
         return (known := self._subjects.get(gang)) is not None and known.owned
 
     def restore(self, gang: GangId, stored: Mapping[str, Any]) -> None:
-        """Restore what an earlier process wrote of a gang, so that it is not written again.
+        """Restore the status that an earlier process wrote, so that it is not written again.
 
-        Reports since this process began to read are dropped: not all was known then.
+        Earlier reports of this process are dropped, because it had not read all objects then.
         """
         self._records[gang] = from_stored(stored)
 
     def rewrite(self, gang: GangId) -> None:
-        """Write the status of an external group again: its pods progressed."""
+        """Write the status of an external group again, because its pods changed."""
         subject = self._subjects.get(gang)
         if (
             subject is not None
@@ -116,17 +116,17 @@ class PodGroupStatusWriter:
             self._changed(gang, self._records.setdefault(gang, StatusRecord()))
 
     def forget(self, gang: GangId) -> None:
-        """Forget a gang whose object is gone."""
+        """Forget a gang with a deleted object."""
         self._subjects.pop(gang, None)
         self._records.pop(gang, None)
         self._invalid.pop(gang, None)
 
     def apply(self, order: Reserve | Release | Report) -> None:
-        """Apply an order that is carried out by a status."""
+        """Apply an order that changes the status of a gang."""
         record = self._records.setdefault(order.gang, StatusRecord())
         if isinstance(order, Report) and order.reason == Reason.NO_GROUP:
             wrong = self._invalid.get(order.gang)
-            if wrong is not None:  # it is there, but cannot be understood
+            if wrong is not None:  # the object exists, but is malformed
                 order = Report(order.gang, order.state, ReportReason.INVALID.value, wrong)
         match order:
             case Reserve(assignments=assignments):
@@ -154,7 +154,7 @@ class PodGroupStatusWriter:
                         _PASSING_S[reason], self._report_lasting, order.gang, reason
                     )
                     return
-                if not again and not order.adopted:  # the same with other numbers is no Event
+                if not again and not order.adopted:  # a refusal with new numbers is no Event
                     self._event(record)
         self._changed(order.gang, record)
 
@@ -174,9 +174,9 @@ class PodGroupStatusWriter:
         predictions: Mapping[GangId, Prediction],
         reserved: Mapping[GangId, BackfillReservation],
     ) -> None:
-        """Write predictions of pending gangs whose start changed significantly.
+        """Write the predictions of pending gangs that changed significantly.
 
-        A prediction moves with every run; one that moved by less than a tenth of the wait is not
+        A prediction changes with every forecast. A change by less than a tenth of the wait is not
         worth a write.
         """
         written = 0
@@ -207,9 +207,10 @@ class PodGroupStatusWriter:
             self._changed(gang, record)
 
     def invalid(self, gang: GangId, message: str, *, before: bool) -> None:
-        """Report that the declaration of a group is malformed.
+        """Report that the object of a gang is malformed.
 
-        If it was valid `before`, the last valid one stays in effect: an Event says why.
+        If the object was valid `before`, the last valid declaration stays in effect, and an Event
+        reports the problem.
         """
         new = self._invalid.get(gang) != message
         self._invalid[gang] = message
@@ -229,14 +230,14 @@ class PodGroupStatusWriter:
             self._changed(gang, record)
 
     def _hint_at_strays(self, gang: GangId) -> None:
-        """Report on a group its pods that no scheduler serves, while the group waits for them."""
+        """Report on a group that waits for pods its pods that no scheduler handles."""
         subject, record = self._subjects.get(gang), self._records.get(gang)
         waits = record is not None and record.reason == Reason.TOO_FEW_PODS.value
         if waits and subject is not None and subject.is_group:
-            self.hint(gang, self.strays.said(gang), other_schedulers.REASON)
+            self.hint(gang, self.strays.sentence(gang), other_schedulers.REASON)
 
     def clear_invalid(self, gang: GangId) -> None:
-        """Note that the declaration of a group is valid (again)."""
+        """Record that the object of a gang is valid."""
         self._invalid.pop(gang, None)
 
     async def run(self) -> None:
@@ -259,10 +260,10 @@ class PodGroupStatusWriter:
             if record is None or not record.changed:
                 continue
             if record.writing:
-                continue  # the writer looks again when done, so that statuses keep their order
+                continue  # the present writer writes it next, so that statuses keep their order
             record.changed = False
             if subject is None:
-                continue  # said again as soon as the object is known
+                continue  # written as soon as the object is known
             record.writing = True
             try:
                 if subject.has_status and record.state:
@@ -272,13 +273,13 @@ class PodGroupStatusWriter:
                 ):
                     await self._write_external(gang, subject, subject.external_kind, writer, record)
                 if self._subjects.get(gang, subject).uid != subject.uid:
-                    record.written = None  # a successor took its name meanwhile
+                    record.written = None  # another object has the name now
                 await self._write_events(subject, record)
             except asyncio.CancelledError:
-                record.changed = True  # another writer failed: written after the restart
+                record.changed = True  # another writer failed; the restart writes the record
                 raise
             except NotFound:
-                continue  # deleted meanwhile
+                continue  # the object was deleted meanwhile
             except KubeError as error:
                 log.warning("status of %s: %s", gang, error)
                 if not isinstance(error, Invalid):
@@ -330,7 +331,7 @@ class PodGroupStatusWriter:
         writer: ExternalStatus,
         record: StatusRecord,
     ) -> None:
-        """Write the status of an external group as its own controller would, if it changed."""
+        """Write the status of an external group, as its own controller would, if it changed."""
         minimum, pods = self.progress(gang)
         refused = record.refusal is not None
         now = rfc3339()
@@ -338,10 +339,10 @@ class PodGroupStatusWriter:
         def status() -> dict[str, Any]:
             return writer.body(record.progress(minimum, pods, now))
 
-        said, state = record.matches(status()), (record.state, refused)
+        unchanged, state = record.matches(status()), (record.state, refused)
         if state != record.last_state:
-            record.last_state, record.since = state, record.since if said else rfc3339()
-        if said:
+            record.last_state, record.since = state, record.since if unchanged else rfc3339()
+        if unchanged:
             return
         body = status()
         path = f"/apis/{kind.api_version}/namespaces/{subject.namespace}/{kind.plural}"
@@ -351,14 +352,14 @@ class PodGroupStatusWriter:
     async def _patch(
         self, path: str, subject: ObjectRef, status: dict[str, Any], merge: str = MERGE
     ) -> None:
-        """Write the status of one object, not of a successor of its name."""
+        """Write the status of an object; its uid keeps out a successor of the same name."""
         body = {"metadata": {"uid": subject.uid}, "status": status}
         await self.client.patch(f"{named(path, subject.name)}/status", body, merge)
 
     async def _write_events(self, subject: ObjectRef, record: StatusRecord) -> None:
         while record.events:
             reason, message = record.last_event = record.events.pop(0)
-            if subject.owned and reason in _TOLD_BY_OWNERS:
+            if subject.owned and reason in _REPORTED_BY_JOBS:
                 continue
             kind = "Warning" if reason in WARNINGS else "Normal"
             try:

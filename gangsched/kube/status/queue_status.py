@@ -1,4 +1,4 @@
-"""The status of Queues and Reservations, and the GPU time the next process takes over."""
+"""The status of Queues and Reservations; it keeps the GPU time of queues for the next process."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,9 +19,9 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.status.config_status import ConfigCondition, ConfigStatusWriter
 
 _EVERY_S = 2.0
-_TOLD = 3
+_NOTICES_SHOWN = 3
 _SPENT_EVERY_S = 30.0
-"""GPU time changes all the time: a restart loses at most what is spent in this interval."""
+"""Seconds between writes of GPU time: a restart loses at most the time used in between."""
 
 
 class QueueStatusWriter:
@@ -30,7 +30,7 @@ class QueueStatusWriter:
     def __init__(
         self, client: KubeClient, now_s: Callable[[], float], *, name_gangs: bool = False
     ) -> None:
-        """With `name_gangs` the status of a Queue names its next gang."""
+        """Take `name_gangs`: whether the status of a Queue names its next gang."""
         self.queues = ConfigStatusWriter(client, "Queue", "queues", warns=True)
         self.reservations = ConfigStatusWriter(client, "Reservation", "reservations")
         self._now_s = now_s
@@ -58,10 +58,9 @@ class QueueStatusWriter:
             await asyncio.sleep(_EVERY_S)
 
     def _queues_with_new_usage(self, view: EngineView, now_s: float) -> set[str]:
-        """Return the queues that spent GPU time since they were last asked.
+        """Return the queues that used GPU time since the last call.
 
-        What was spent earlier decays by itself, wherever it is read: a thousand idle queues are
-        not written.
+        Readers compute the decay of earlier GPU time themselves, so idle queues are not written.
         """
         before, self._spent = self._spent, view.ledger.gpu_seconds_total(now_s)
         return {queue for queue, spent in self._spent.items() if spent > before.get(queue, 0.0)}
@@ -90,7 +89,7 @@ Counts = dict[str, tuple[int, int, list[GangId]]]
 
 
 def pending_and_admitted(view: EngineView) -> Counts:
-    """Return, by queue, counts of pending and admitted gangs, and the pending gangs."""
+    """Return, by queue, the numbers of pending and admitted gangs, and the pending gangs."""
     tree = view.ledger.usage.tree
     pending: dict[str, int] = {}
     admitted: dict[str, int] = {}
@@ -119,7 +118,7 @@ def queue_status(
     counts: Counts,
     predictions: dict[GangId, Prediction],
 ) -> dict[str, Any]:
-    """Return the status of a Queue as its CRD has it, but for GPU time and conditions."""
+    """Return the status of a Queue in the form of its CRD, without GPU time and conditions."""
     usage = view.ledger.usage
     tree = usage.tree
     pending, admitted, waiting = counts.get(name, (0, 0, []))
@@ -157,7 +156,7 @@ def queue_status(
 
 
 def quotas_effective(view: EngineView, name: str) -> ConfigCondition:
-    """Return whether all quotas of a queue count as they are written."""
+    """Return the condition that all quotas of a queue are in effect as written."""
     tree = view.ledger.usage.tree
     lowered = list(tree.lowered.get(name, {}).values())
     absent = missing_resources(tree.queues[name], view.cluster.supply())
@@ -169,9 +168,9 @@ def quotas_effective(view: EngineView, name: str) -> ConfigCondition:
 
 
 def several(sentences: list[str]) -> str:
-    """Write some of several sentences about one object."""
-    more = len(sentences) - _TOLD
-    return "; ".join(sentences[:_TOLD]) + (f"; and {more} more" if more > 0 else "")
+    """Return the first of several sentences about one object, and the number of the others."""
+    more = len(sentences) - _NOTICES_SHOWN
+    return "; ".join(sentences[:_NOTICES_SHOWN]) + (f"; and {more} more" if more > 0 else "")
 
 
 def head_of(
@@ -180,19 +179,19 @@ def head_of(
     predictions: dict[GangId, Prediction],
     now_s: float,
 ) -> dict[str, Any] | None:
-    """Return the gang that is next in a queue, and why it waits."""
+    """Return the next gang of a queue, and why it waits; None for a queue without a gang."""
     if not waiting:
         return None
 
     def key(gang: GangId) -> tuple[float, str]:
-        found = predictions.get(gang)
+        prediction = predictions.get(gang)
         since_s = view.gangs[gang].waits_since_s()
-        return (float(found.position) if found is not None else 1e9 + since_s, gang)
+        return (float(prediction.position) if prediction is not None else 1e9 + since_s, gang)
 
     first = min(waiting, key=key)
     refusal = view.refusals.get(first)
-    found = predictions.get(first)
-    expected = found.start_s if found is not None else None
+    prediction = predictions.get(first)
+    expected = prediction.start_s if prediction is not None else None
     return {
         "gang": first,
         "reason": refusal.reason.value if refusal is not None else "",
@@ -204,10 +203,10 @@ def head_of(
 def usage_status(view: EngineView, name: str, now_s: float) -> list[dict[str, Any]]:
     """Return the GPU time of a queue and of its users, for the next process.
 
-    Beyond the limit of rows, the users with the highest usage are kept: no budget starts again
-    because other users spent little.
+    Beyond the limit of rows, only the users with the highest usage are kept, so that no user's
+    budget is reset by many users with low usage.
     """
-    found: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
     ledger = view.ledger
     there = [user for queue, user in ledger.accounts if queue == name]
     users = ledger.sorted_by_usage(name, (user for user in there if user), now_s)
@@ -219,14 +218,14 @@ def usage_status(view: EngineView, name: str, now_s: float) -> list[dict[str, An
             {**base, "periodSeconds": p, "period": n, "gpuSeconds": round(s, 3)}
             for p, (n, s) in time.periods.items()
         ] or [base]
-        if len(found) + len(rows) > SPENT_ROWS.most:
+        if len(written) + len(rows) > SPENT_ROWS.most:
             break
-        found += rows
-    return found
+        written += rows
+    return written
 
 
 def reservation_status(view: EngineView, name: str, now_s: float) -> dict[str, Any]:
-    """Return the status of a Reservation as its CRD has it."""
+    """Return the status of a Reservation in the form of its CRD."""
     booking = view.bookings.get(name)
     if booking is None:
         return {"phase": "Invalid"}

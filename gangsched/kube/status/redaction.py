@@ -1,4 +1,4 @@
-"""What a namespace reads of others in the sentences that are written for it."""
+"""Redaction: sentences for a namespace do not name the gangs and queues of other tenants."""
 
 import re
 from collections.abc import Container
@@ -13,11 +13,11 @@ _GANG = rf"{_LABEL}/{_NAME}"
 _GANGS = re.compile(rf"(?<![\w./-])([Gg]angs? )?({_GANG}(?:(?:, | and ){_GANG})*)(?![\w/])")
 _QUEUE = re.compile(rf"\b([Qq]ueue) ({_NAME})")
 _READ = 4096
-"""Letters of a sentence that are written at most."""
+"""Letters of a sentence that are read at most; the rest is cut off."""
 
 
 class Redaction:
-    """Leaves the names of others out: a tenant's are not for other tenants to read."""
+    """Replaces the names of gangs and queues that the readers of a namespace may not see."""
 
     def __init__(self, view: EngineView, namespaces: Container[str], *, named: bool) -> None:
         self._view = view
@@ -25,9 +25,10 @@ class Redaction:
         self._named = named
 
     def redact(self, text: str, gang: GangId) -> str:
-        """Return a sentence as the namespace of a gang may read it.
+        """Return a sentence that users of the gang's namespace may read.
 
-        Gangs of other namespaces are counted, and queues that it may not use are not named.
+        Gangs of other namespaces are counted, and queues that the namespace may not use are not
+        named.
         """
         if self._named:
             return text
@@ -36,27 +37,31 @@ class Redaction:
         own = state.account[0] if state is not None else ""
         tree = self._view.ledger.usage.tree
 
-        def gangs(found: re.Match[str]) -> str:
-            ids = re.split(", | and ", found[2])
-            known = [one for one in ids if not self._another(one.partition("/")[0], namespace)]
+        def gangs(match: re.Match[str]) -> str:
+            ids = re.split(", | and ", match[2])
+            known = [
+                gang_id
+                for gang_id in ids
+                if not self._another(gang_id.partition("/")[0], namespace)
+            ]
             count = len(ids) - len(known)
             if not count:
-                return found[0]
+                return match[0]
             rest = f"{plural(count, 'gang')} of other namespaces"
             if count == 1:
                 rest = "a gang of another namespace"
             if known:
-                return f"{found[1] or ''}{', '.join(known)} and {rest}"
-            return f"{rest[0].upper()}{rest[1:]}" if (found[1] or "").startswith("G") else rest
+                return f"{match[1] or ''}{', '.join(known)} and {rest}"
+            return f"{rest[0].upper()}{rest[1:]}" if (match[1] or "").startswith("G") else rest
 
-        def queue(found: re.Match[str]) -> str:
-            name = found[2]
+        def queue(match: re.Match[str]) -> str:
+            name = match[2]
             seen = name == own or name not in tree.queues or tree.admits(name, namespace)
             if seen:
-                return found[0]
-            return "another queue" if found[1] == "queue" else "Another queue"
+                return match[0]
+            return "another queue" if match[1] == "queue" else "Another queue"
 
         return _QUEUE.sub(queue, _GANGS.sub(gangs, text[:_READ]))
 
-    def _another(self, found: str, namespace: str) -> bool:
-        return found != namespace and found in self._namespaces
+    def _another(self, name: str, namespace: str) -> bool:
+        return name != namespace and name in self._namespaces

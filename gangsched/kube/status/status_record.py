@@ -1,4 +1,4 @@
-"""What is to be written about one gang, and what its object says already."""
+"""The record of one gang's status: the state to write, and the last written state."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -43,10 +43,10 @@ WARNINGS = frozenset(
         Reason.BEYOND_PLANNER,
     )
 }
-"""Problems that a user has to mend; a gang that only waits gets a Normal Event."""
+"""Problems that a user has to solve; a gang that only waits gets a Normal Event."""
 
 _REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", *VERSIONS.values()})
-"""Conditions of Volcano, KAI and Kubernetes, with a sentence of ours under a reason of theirs."""
+"""Conditions of Volcano, KAI and Kubernetes with our message and with their reason."""
 
 _HINTS = 4
 _TIMES = frozenset({"lastTransitionTime", "transitionID"})
@@ -54,11 +54,11 @@ _TIMES = frozenset({"lastTransitionTime", "transitionID"})
 
 @dataclass(slots=True)
 class StatusRecord:
-    """What is to be said of one gang; `stored` is the status an earlier process left.
+    """The state of one gang's status.
 
-    `before` is the status as it was written last, by whichever process.
-
-    Of what it `said` last the reason is unknown (empty) where others' words stand in its place.
+    `stored` is the status of an earlier process. `before` is the last written status, of any
+    process. The reason in `last_event` is empty if the stored condition has the reason of another
+    scheduler.
     """
 
     state: str = ""
@@ -86,7 +86,7 @@ class StatusRecord:
     hints: frozenset[str] = frozenset()
 
     def hint(self, reason: str, message: str) -> bool:
-        """Add an Event that is written once; return whether it is new. At most four are added."""
+        """Add an Event with a hint; return whether it is new. A gang gets at most four hints."""
         if message in self.hints or len(self.hints) >= _HINTS:
             return False
         self.hints |= {message}
@@ -94,7 +94,7 @@ class StatusRecord:
         return True
 
     def progress(self, minimum: int, pods: tuple[int, int, int], now: str) -> GangProgress:
-        """Return where the gang stands, for what writes others' status."""
+        """Return the progress of the gang, for the writers of other schedulers' statuses."""
         return GangProgress(
             self.state,
             self.reason,
@@ -108,27 +108,34 @@ class StatusRecord:
         )
 
     def is_repeat(self, reason: str, message: str) -> bool:
-        """Return whether this equals the last Event."""
+        """Return whether a reason and message equal those of the last Event."""
         last = self.events[-1] if self.events else self.last_event
         return last is not None and last[0] in ("", reason) and last[1] == message
 
-    def is_significant(self, one: Prediction, promised_s: float | None, now_s: float) -> bool:
-        """Return whether a start differs enough from the written one to be worth a write.
+    def is_significant(
+        self, prediction: Prediction, reserved_s: float | None, now_s: float
+    ) -> bool:
+        """Return whether a prediction differs enough from the written one to be worth a write.
 
-        The ends of its range may be off by a third of the wait: the first moves with the clock.
+        The ends of its range may differ by a third of the wait, because the earliest start moves
+        with the clock.
         """
-        if self.start is None or self.start.get("position") != one.position:
+        if self.start is None or self.start.get("position") != prediction.position:
             return True
-        moments = ((self.expected_s, one.start_s), (self.reserved_s, promised_s))
+        moments = ((self.expected_s, prediction.start_s), (self.reserved_s, reserved_s))
         if any(_moved(said_s, found_s, now_s) for said_s, found_s in moments):
             return True
-        latest_s = one.high_s if one.high_s is not None else one.start_s
+        latest_s = prediction.high_s if prediction.high_s is not None else prediction.start_s
         ends = (
-            (self.earliest_s, one.low_s if one.low_s is not None else one.start_s, one.start_s),
+            (
+                self.earliest_s,
+                prediction.low_s if prediction.low_s is not None else prediction.start_s,
+                prediction.start_s,
+            ),
             (self.latest_s, latest_s, latest_s),
         )
-        for told_s, found_s, until_s in ends:
-            said_s = told_s if told_s is not None else self.expected_s
+        for written_s, found_s, until_s in ends:
+            said_s = written_s if written_s is not None else self.expected_s
             if said_s is None or found_s is None or until_s is None:
                 if said_s != found_s:
                     return True
@@ -137,16 +144,16 @@ class StatusRecord:
         return False
 
     def restore_assignments(self, namespace: str) -> None:
-        """Keep what only the process that placed a gang knew: its places and their proof."""
+        """Restore the assignments and proof, which only the process that placed the gang knew."""
         if self.stored is not None:
             self.proof = self.stored.get("proof") or ""
             self.assignments = tuple(
-                (PodName(f"{namespace}/{one['pod']}"), NodeName(one["node"]))
-                for one in self.stored.get("assignments") or ()
+                (PodName(f"{namespace}/{assignment['pod']}"), NodeName(assignment["node"]))
+                for assignment in self.stored.get("assignments") or ()
             )
 
     def matches(self, status: Mapping[str, Any]) -> bool:
-        """Return whether the object has this status already, and remember it."""
+        """Return whether the object has a status already; a first call compares the stored one."""
         if self.written is None and self.stored is not None and same(self.stored, status):
             self.written = status
         self.stored = None
@@ -154,25 +161,28 @@ class StatusRecord:
 
 
 def from_stored(stored: Mapping[str, Any]) -> StatusRecord:
-    """Return the record of an earlier process, by the status that it wrote."""
-    word = StatusRecord(stored=stored, before=stored)
+    """Return the record of an earlier process from the status that it wrote."""
+    record = StatusRecord(stored=stored, before=stored)
     conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
-    for one in (one for one in conditions if isinstance(one, dict)):
-        word.since = one.get("lastTransitionTime", "")
-        if one.get("type") == "Scheduled" and "phase" in stored:
-            word.scheduled = one.get("status", "")
-            word.reason, word.message = one.get("reason", ""), one.get("message", "")
-            word.last_event = word.reason, word.message
-        elif one.get("type") in _REFUSALS:
-            word.last_event = "", one.get("message", "")
+    for condition in (item for item in conditions if isinstance(item, dict)):
+        record.since = condition.get("lastTransitionTime", "")
+        if condition.get("type") == "Scheduled" and "phase" in stored:
+            record.scheduled = condition.get("status", "")
+            record.reason, record.message = (
+                condition.get("reason", ""),
+                condition.get("message", ""),
+            )
+            record.last_event = record.reason, record.message
+        elif condition.get("type") in _REFUSALS:
+            record.last_event = "", condition.get("message", "")
     start = stored.get("start")
     if isinstance(start, dict):
         with contextlib.suppress(TypeError, ValueError):  # malformed by another writer
-            word.start, word.expected_s = start, seconds(start.get("expected") or "") or None
-            word.earliest_s = seconds(start.get("earliest") or "") or None
-            word.latest_s = seconds(start.get("latest") or "") or None
-            word.reserved_s = seconds(start.get("reserved") or "") or None
-    return word
+            record.start, record.expected_s = start, seconds(start.get("expected") or "") or None
+            record.earliest_s = seconds(start.get("earliest") or "") or None
+            record.latest_s = seconds(start.get("latest") or "") or None
+            record.reserved_s = seconds(start.get("reserved") or "") or None
+    return record
 
 
 def _moved(said_s: float | None, found_s: float | None, now_s: float) -> bool:
@@ -182,9 +192,9 @@ def _moved(said_s: float | None, found_s: float | None, now_s: float) -> bool:
 
 
 def same(stored: Any, wanted: Any) -> bool:
-    """Return whether merging a status into the stored one would change nothing but times.
+    """Return whether merging a status into the stored one would change only times.
 
-    What is not stored is as good as empty.
+    A missing stored field equals an empty one.
     """
     if isinstance(wanted, Mapping) and isinstance(stored, Mapping):
         return all(
@@ -195,27 +205,27 @@ def same(stored: Any, wanted: Any) -> bool:
     return bool(stored == wanted) or (stored is None and not wanted)
 
 
-def redacted(refusal: Refusal, told: Callable[[str], str]) -> Refusal:
-    """Return a refusal with remedies as its readers may read them."""
-    remedies = (replace(one, message=told(one.message)) for one in refusal.remedies)
+def redacted(refusal: Refusal, redact: Callable[[str], str]) -> Refusal:
+    """Return a refusal with redacted remedies."""
+    remedies = (replace(remedy, message=redact(remedy.message)) for remedy in refusal.remedies)
     return replace(refusal, remedies=tuple(remedies))
 
 
 def remedies(refusal: Refusal) -> str:
-    """Write what would help, as the end of the sentence that says why."""
-    changes = [one.message for one in refusal.remedies if one.kind not in ("wait", "move")]
-    said = f" It would start now with {'; or '.join(changes)}." if changes else ""
-    for one in refusal.remedies:
-        if one.kind == "wait":
-            when = f" (expected at {rfc3339(one.at_s)})" if one.at_s is not None else ""
-            said += f" It starts by itself when {one.message}{when}."
-        elif one.kind == "move":
-            said += f" It would start after {one.message}."
-    return said
+    """Return sentences about the remedies, to append to the message of the refusal."""
+    changes = [remedy.message for remedy in refusal.remedies if remedy.kind not in ("wait", "move")]
+    sentences = f" It would start now with {'; or '.join(changes)}." if changes else ""
+    for remedy in refusal.remedies:
+        if remedy.kind == "wait":
+            when = f" (expected at {rfc3339(remedy.at_s)})" if remedy.at_s is not None else ""
+            sentences += f" It starts by itself when {remedy.message}{when}."
+        elif remedy.kind == "move":
+            sentences += f" It would start after {remedy.message}."
+    return sentences
 
 
 def as_data(refusal: Refusal) -> dict[str, Any]:
-    """Return a refusal as the PodGroup's status has it."""
+    """Return a refusal in the form of the PodGroup's status."""
     miss = refusal.near_miss
     return {
         "reason": refusal.reason.value,
@@ -226,8 +236,8 @@ def as_data(refusal: Refusal) -> dict[str, Any]:
         "nearestNode": miss.node if miss is not None else "",
         "lacks": dict(miss.lacks) if miss is not None else {},
         "remedies": [
-            {"kind": one.kind, "message": one.message}
-            | ({"at": rfc3339(one.at_s)} if one.at_s is not None else {})
-            for one in refusal.remedies
+            {"kind": remedy.kind, "message": remedy.message}
+            | ({"at": rfc3339(remedy.at_s)} if remedy.at_s is not None else {})
+            for remedy in refusal.remedies
         ],
     }

@@ -1,4 +1,4 @@
-"""The status of Topologies: how many nodes have their place, and what is wrong with the others."""
+"""The status of Topologies: the number of placed nodes, and the problems of other nodes."""
 
 import asyncio
 from typing import Any
@@ -13,7 +13,7 @@ _NAMED = 20
 
 
 class TopologyStatusWriter:
-    """Writes a status when it changed; a whole cluster that starts costs a few writes."""
+    """Writes the status of Topologies every two seconds, if it changed."""
 
     def __init__(self, client: KubeClient) -> None:
         self.topologies = ConfigStatusWriter(client, "Topology", "topologies")
@@ -37,7 +37,7 @@ class TopologyStatusWriter:
 
 
 def describe(tree: TopologyTree, cluster: Cluster) -> dict[str, Any]:
-    """Return the status of a Topology as its CRD has it."""
+    """Return the status of a Topology in the form of its CRD."""
     placed, misplaced = 0, []
     for name, row in sorted(cluster.rows.items()):
         problem = tree.label_problem(row)

@@ -1,4 +1,4 @@
-"""Texts that are kept across restarts, each under a key of one ConfigMap beside the scheduler."""
+"""Texts that survive restarts: each is a key of one ConfigMap beside the scheduler."""
 
 import json
 import logging
@@ -19,13 +19,13 @@ class ConfigMapEntry:
         self._key = key
 
     def __str__(self) -> str:
-        """Name it for the log."""
+        """Return the name of the entry for the log."""
         return f"ConfigMap {self._namespace}/{self._name}, {self._key}"
 
     async def read(self) -> str:
-        """Return the text, "" where there is none or it may not be read."""
+        """Return the text; an empty string if it does not exist or may not be read."""
         try:
-            found = json.loads(await self._client.get(f"{self._folder}/{self._name}"))
+            config_map = json.loads(await self._client.get(f"{self._folder}/{self._name}"))
         except NotFound:
             return ""
         except Forbidden:
@@ -34,13 +34,13 @@ class ConfigMapEntry:
         except (ValueError, RecursionError) as error:
             log.warning("%s: %s", self, error)
             return ""
-        return str((found.get("data") or {}).get(self._key, ""))
+        return str((config_map.get("data") or {}).get(self._key, ""))
 
     async def write(self, text: str) -> None:
         """Write the text; other keys stay as they are.
 
         Raises:
-            KubeError: it is not written.
+            KubeError: the text is not written.
 
         """
         data = {"data": {self._key: text}}

@@ -1,4 +1,4 @@
-"""What gangs have been through, kept across restarts in a ConfigMap beside the scheduler."""
+"""The history of gangs (attempts, exclusions, preemptions), kept across restarts in a ConfigMap."""
 
 import asyncio
 import logging
@@ -33,7 +33,7 @@ _WHAT = {f.HistoryRestored: "gangs", f.PreemptionRestored: "stopped"}
 
 
 class GangHistoryStore:
-    """Reads and writes the ConfigMap `namespace/name`; a wrong one is reported and replaced."""
+    """Reads and writes the ConfigMap `namespace/name`; a malformed text is logged and replaced."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
         self._place = ConfigMapEntry(client, config_map, "gangs.json")
@@ -42,7 +42,7 @@ class GangHistoryStore:
         self._saving = asyncio.Lock()
 
     async def read(self) -> list[f.HistoryRestored | f.PreemptionRestored]:
-        """Return what an earlier process knew."""
+        """Return the history that an earlier process stored."""
         self._kept, self._known = await self._place.read(), True
         try:
             return read(self._kept or "{}")
@@ -51,16 +51,16 @@ class GangHistoryStore:
             return []
 
     async def run(self, view: EngineView) -> None:
-        """Write whenever something changed, until cancelled."""
+        """Save the history periodically until cancelled."""
         while True:
             await asyncio.sleep(_EVERY_S)
             await self.save(view)
 
     async def save(self, view: EngineView) -> None:
-        """Write what changed; where that fails it is said, and tried again with the next change."""
+        """Write the history if it changed; a failure is logged, and the next call tries again."""
         async with self._saving:  # the newest must be the last
             if not self._known:
-                return  # this process never led: what is kept is that of another
+                return  # this process never led, so the stored history is another process's
             text = written(view.past())
             if text == self._kept or (not self._kept and text == written(())):
                 return
@@ -73,33 +73,33 @@ class GangHistoryStore:
 
 
 def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
-    """Return what `written` wrote; nothing of another format.
+    """Return the history of a text that `written` made; an empty one for another format.
 
     Raises:
         ValueError: the text is not of that form.
 
     """
     try:
-        found = _written.decode(text)
+        stored = _written.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return [*found.gangs, *found.stopped] if found.format == _FORMAT else []
+    return [*stored.gangs, *stored.stopped] if stored.format == _FORMAT else []
 
 
 def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
-    """Return as many as fit as JSON, taken from the namespaces in turn."""
+    """Return the history as JSON; if it is too long, each namespace keeps an equal share."""
     turns: Counter[str] = Counter()
-    found: list[tuple[int, int, str, str]] = []
-    for at, one in enumerate(pasts):
-        namespace = (one.gang if isinstance(one, f.HistoryRestored) else one.victim).partition("/")[
-            0
-        ]
+    candidates: list[tuple[int, int, str, str]] = []
+    for at, past in enumerate(pasts):
+        namespace = (past.gang if isinstance(past, f.HistoryRestored) else past.victim).partition(
+            "/"
+        )[0]
         turns[namespace] += 1
-        text = msgspec.json.encode(_bare(one)).decode()
-        found.append((turns[namespace], at, _WHAT[type(one)], text))
+        text = msgspec.json.encode(_bare(past)).decode()
+        candidates.append((turns[namespace], at, _WHAT[type(past)], text))
     left = PAST_LETTERS.most
     chosen: list[tuple[int, str, str]] = []
-    for _, at, what, text in sorted(found):
+    for _, at, what, text in sorted(candidates):
         left -= len(text) + 1
         if left >= 0:
             chosen.append((at, what, text))
@@ -111,8 +111,8 @@ def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
     return f'{{"format":{_FORMAT},{body}}}'
 
 
-def _bare(one: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
-    """Return the values that say something."""
-    values: dict[str, object] = msgspec.to_builtins(one)
+def _bare(past: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
+    """Return the values that are not empty, and those that decoding needs."""
+    values: dict[str, object] = msgspec.to_builtins(past)
     needed = {"gang", "since_s", "victim", "by", "at_s"}
     return {key: value for key, value in values.items() if value or key in needed}

@@ -1,12 +1,12 @@
-"""The quarantine across restarts: requests that planning hangs on, objects that end the process.
+"""The quarantine, kept across restarts: requests that hang planning, objects that end the process.
 
-An entry has its subject, reason and end. A gang is known by its request: a gang with the same
-request under another name is not planned either, and a changed gang is planned. An object is
-known by its uid and by what its owner wrote in it. Another version of gangsched tries everything
-again.
+An entry has a subject, a problem and an end. A gang is identified by its request: another gang with
+an equal request is not planned either, and the gang is planned again if its request changes. An
+object is identified by its uid and by the fields that its owner wrote. Another version of gangsched
+drops all entries.
 
-A gang that takes long to plan is a suspect meanwhile. If two processes end while they plan it,
-perhaps killed for their memory, it is set aside too.
+A gang with slow planning is a suspect until its planning ends. If two processes end while they plan
+it, perhaps killed for their memory, the gang is quarantined too.
 """
 
 import asyncio
@@ -34,10 +34,10 @@ from gangsched.kube.stored.config_map import ConfigMapEntry
 log = logging.getLogger(__name__)
 
 SLOW_S = 3600.0
-"""Seconds in quarantine of a gang whose planning took too long and could be stopped."""
+"""Seconds in quarantine of a gang with planning that took too long and could be stopped."""
 
 LOST_S = 86_400.0
-"""Seconds in quarantine of a gang or object that ended a process: it may do so once a day."""
+"""Seconds in quarantine of a gang or object that ended a process: at most once a day."""
 
 _SAVE_S = 5.0
 _PROBLEM_MAX = 200
@@ -45,17 +45,17 @@ _TIMES = 2
 
 
 class QuarantineEntry(msgspec.Struct, frozen=True):
-    """The gang or object, why, and until when. Times are seconds since the epoch."""
+    """A gang or object in quarantine, the reason, and the end in seconds since the epoch."""
 
-    who: str
+    subject: str = msgspec.field(name="who")
     problem: str
     until_s: float
 
 
 class Suspect(msgspec.Struct, frozen=True):
-    """A gang whose planning is slow, and how many processes ended at it."""
+    """A gang with slow planning, and how many processes ended while they planned it."""
 
-    who: str
+    subject: str = msgspec.field(name="who")
     times: int
 
 
@@ -103,25 +103,25 @@ class Quarantine:
         if not text:
             return
         try:
-            found = _written.decode(text)
+            stored = _written.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             log.warning("%s: %s", self._place, error)
             return
-        if found.version != __version__:
-            log.info("%s: is of version %s; all is tried again", self._place, found.version)
+        if stored.version != __version__:
+            log.info("%s: is of version %s; all is tried again", self._place, stored.version)
             return
-        self._gangs, self._objects, self._new = found.gangs, found.objects, True
-        for mark, one in found.suspects.items():
-            if one.times < _TIMES:
-                self._suspects[mark] = one
+        self._gangs, self._objects, self._new = stored.gangs, stored.objects, True
+        for mark, suspect in stored.suspects.items():
+            if suspect.times < _TIMES:
+                self._suspects[mark] = suspect
                 continue
-            problem = f"{one.times} processes ended while they planned it"
+            problem = f"{suspect.times} processes ended while they planned the gang"
             self._gangs = _with(
-                self._gangs, mark, QuarantineEntry(one.who, problem, now_s + LOST_S), now_s
+                self._gangs, mark, QuarantineEntry(suspect.subject, problem, now_s + LOST_S), now_s
             )
             self._changed = True
         for entry in (*self._gangs.values(), *self._objects.values()):
-            log.warning("%s is set aside: %s", entry.who, entry.problem)
+            log.warning("%s is set aside: %s", entry.subject, entry.problem)
 
     async def save(self) -> None:
         """Write the entries if they changed; a failure is logged and not retried."""
@@ -141,12 +141,12 @@ class Quarantine:
     def add_gang(self, waiting: PendingGang, problem: str, for_s: float, now_s: float) -> None:
         """Quarantine the request of a gang, for every gang of its namespace with this request."""
         entry = QuarantineEntry(waiting.gang.id, problem, now_s + for_s)
-        log.error("%s is set aside: %s", entry.who, problem)
+        log.error("%s is set aside: %s", entry.subject, problem)
         self._gangs = _with(self._gangs, request(waiting), entry, now_s)
         self._new = self._changed = True
 
     def suspect(self, waiting: PendingGang) -> str:
-        """Note that planning of a gang is slow; return the key to clear it by."""
+        """Record that planning of a gang is slow; return the key for `clear`."""
         mark = request(waiting)
         known = self._suspects.pop(mark, None)
         times = known.times + 1 if known is not None else 1
@@ -156,12 +156,12 @@ class Quarantine:
         return mark
 
     def clear(self, mark: str) -> None:
-        """Note that planning a suspect has come to an end."""
+        """Record that the planning of a suspect has ended."""
         self._changed |= self._suspects.pop(mark, None) is not None
 
     def caught(self, view: EngineView, now_s: float) -> list[PlanFailed]:
         """Return a fact for each gang to plan that is in quarantine."""
-        self._gangs = {mark: one for mark, one in self._gangs.items() if now_s < one.until_s}
+        self._gangs = {mark: entry for mark, entry in self._gangs.items() if now_s < entry.until_s}
         if not self._gangs:
             return []
         gangs = list(view.gangs) if self._new else view.unclassified()
@@ -174,58 +174,60 @@ class Quarantine:
             gang = view.gangs.get(gang_id)
             if gang_id.partition("/")[0] in namespaces and gang is not None and gang.is_plannable():
                 entry = None
-                with suppress(Exception):  # the next snapshot sets it aside for that
+                with suppress(Exception):  # the next snapshot reports the error
                     entry = self._gangs.get(request(view.pending(gang_id)))
                 if entry is not None:
-                    alike = (
-                        "" if entry.who == gang_id else f", as for {entry.who}, which asks alike"
+                    same_request = (
+                        ""
+                        if entry.subject == gang_id
+                        else f"; gang {entry.subject} has an equal request"
                     )
-                    yield PlanFailed(gang_id, f"{entry.problem}{alike}", entry.until_s)
+                    yield PlanFailed(gang_id, f"{entry.problem}{same_request}", entry.until_s)
 
     # -- objects ------------------------------------------------------------------------------
 
     def add_object(self, kind: str, raw: bytes, error: BaseException, now_s: float) -> None:
-        """Quarantine an object as it is written: the engine failed on it."""
-        found = decode_bounded(_object.decode, raw)
-        who = f"{kind} {found.metadata.namespace}/{found.metadata.name}"
-        why = error.__cause__ or error
-        said = f"{type(why).__name__}: {why}"[:_PROBLEM_MAX]
-        problem = f"the scheduler failed on it ({said}); please report it"
-        entry = QuarantineEntry(who, problem, now_s + LOST_S)
-        log.error("%s is set aside: %s", who, problem)
-        self._objects = _with(self._objects, _mark(found), entry, now_s)
+        """Quarantine the present state of an object, because the engine failed on it."""
+        decoded = decode_bounded(_object.decode, raw)
+        subject = f"{kind} {decoded.metadata.namespace}/{decoded.metadata.name}"
+        cause = error.__cause__ or error
+        failure = f"{type(cause).__name__}: {cause}"[:_PROBLEM_MAX]
+        problem = f"the scheduler failed on this object ({failure}); please report the error"
+        entry = QuarantineEntry(subject, problem, now_s + LOST_S)
+        log.error("%s is set aside: %s", subject, problem)
+        self._objects = _with(self._objects, _mark(decoded), entry, now_s)
         self._changed = True
 
     def of_object(self, raw: bytes, now_s: float) -> str:
         """Return why an object is in quarantine, or the empty string."""
         if not self._objects:
             return ""
-        found = decode_bounded(_object.decode, raw)
-        if not any(mark.startswith(found.metadata.uid) for mark in self._objects):
+        decoded = decode_bounded(_object.decode, raw)
+        if not any(mark.startswith(decoded.metadata.uid) for mark in self._objects):
             return ""
-        entry = self._objects.get(_mark(found))
+        entry = self._objects.get(_mark(decoded))
         return entry.problem if entry is not None and now_s < entry.until_s else ""
 
 
 def request(waiting: PendingGang) -> str:
-    """Return the namespace of a gang and a digest of what planning it depends on."""
+    """Return the namespace of a gang, and a digest of the values that its planning depends on."""
     counts = Counter(member.needs for member in waiting.members)
-    asked = (
+    planning_input = (
         (waiting.gang.queue, waiting.members_min, waiting.role_members_min),
         (waiting.constraints, waiting.near_role),
         sorted((repr(_values(needs)), count) for needs, count in counts.items()),
     )
-    return f"{waiting.gang.id.partition('/')[0]}/{_digest(repr(_values(asked)).encode())}"
+    return f"{waiting.gang.id.partition('/')[0]}/{_digest(repr(_values(planning_input)).encode())}"
 
 
 def _values(value: object) -> object:
     """Return a value without the names of its classes and fields, which may change.
 
-    An entry with a digest by those names is not recognised: its gang is planned again, once, and
-    the entry goes when its time is over.
+    An old entry with a digest of these names matches no gang: its gang is planned again, once, and
+    the entry ends at its time.
     """
     if is_dataclass(value):
-        return tuple(_values(getattr(value, one.name)) for one in fields(value) if one.repr)
+        return tuple(_values(getattr(value, field.name)) for field in fields(value) if field.repr)
     if isinstance(value, Mapping):
         return tuple((key, _values(value[key])) for key in sorted(value))
     if isinstance(value, tuple | list):
@@ -233,9 +235,9 @@ def _values(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
-def _mark(found: _Object) -> str:
-    metadata = found.metadata
-    text = b"\n".join(bytes(one) for one in (metadata.labels, metadata.annotations, found.spec))
+def _mark(decoded: _Object) -> str:
+    metadata = decoded.metadata
+    text = b"\n".join(bytes(part) for part in (metadata.labels, metadata.annotations, decoded.spec))
     return f"{metadata.uid}/{_digest(text)}"
 
 
@@ -246,7 +248,11 @@ def _digest(text: bytes) -> str:
 def _with(
     entries: dict[str, QuarantineEntry], mark: str, entry: QuarantineEntry, now_s: float
 ) -> dict[str, QuarantineEntry]:
-    """Return entries with one more and without those that are over; the oldest go of too many."""
-    kept = {key: one for key, one in entries.items() if now_s < one.until_s and key != mark}
+    """Return the entries with an additional one, without ended ones and too many old ones."""
+    kept = {
+        key: kept_entry
+        for key, kept_entry in entries.items()
+        if now_s < kept_entry.until_s and key != mark
+    }
     kept[mark] = entry
     return dict(list(kept.items())[-SET_ASIDE.most :])

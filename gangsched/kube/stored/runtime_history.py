@@ -1,4 +1,4 @@
-"""What was learnt of run times, kept across restarts in one ConfigMap beside the scheduler."""
+"""The learned run times of jobs, kept across restarts in a ConfigMap beside the scheduler."""
 
 import asyncio
 import json
@@ -13,14 +13,14 @@ log = logging.getLogger(__name__)
 
 
 class RuntimeHistoryStore:
-    """Reads and writes the ConfigMap `namespace/name`; a wrong one is reported and replaced."""
+    """Reads and writes the ConfigMap `namespace/name`; a malformed text is logged and replaced."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
         self._place = ConfigMapEntry(client, config_map, "run-times.json")
         self._kept = ""
 
     async def read(self, history: RuntimeHistory) -> None:
-        """Take over what an earlier process had learnt, where there is any."""
+        """Merge the run times that an earlier process stored."""
         self._kept = await self._place.read()
         try:
             history.merge_json(json.loads(self._kept or "{}"))
@@ -28,7 +28,7 @@ class RuntimeHistoryStore:
             log.warning("%s: %s", self._place, error)
 
     async def run(self, history: RuntimeHistory, interval_s: float) -> None:
-        """Write whenever something was learnt, until cancelled."""
+        """Write the run times whenever they changed, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             text = json.dumps(history.to_json(), separators=(",", ":"))

@@ -1,4 +1,4 @@
-"""The scheduler names that are served: commands have to read pods as the scheduler does."""
+"""The scheduler names that the leader serves, stored for commands that read pods."""
 
 import asyncio
 import json
@@ -15,23 +15,23 @@ _AGAIN_S = 60.0
 
 
 class ServedNames:
-    """Keeps the names of the scheduler that leads in the ConfigMap `namespace/name`."""
+    """Stores the scheduler names of the leader in the ConfigMap `namespace/name`."""
 
     def __init__(self, client: KubeClient, config_map: str) -> None:
         self._place = ConfigMapEntry(client, config_map, "scheduler-names.json")
 
     async def read(self) -> frozenset[str]:
-        """Return the names that the leader serves, as far as they are known."""
+        """Return the names that the leader serves; an empty set if they are unknown."""
         try:
-            found = json.loads(await self._place.read() or "[]")
+            stored = json.loads(await self._place.read() or "[]")
         except (ValueError, RecursionError) as error:
             log.warning("%s: %s", self._place, error)
             return frozenset()
-        listed = found if isinstance(found, list) else []
+        listed = stored if isinstance(stored, list) else []
         return frozenset(name for name in listed if isinstance(name, str) and name)
 
     async def run(self, names: Collection[str]) -> None:
-        """Write the names once, then rest until cancelled."""
+        """Write the names once, then wait until cancelled."""
         while True:
             try:
                 if await self.read() != frozenset(names):

@@ -92,7 +92,7 @@ class VolumeBinder:
         binding.task = self._pods.start(self._run(binding), waits=True)
 
     def release(self, uid: PodUid) -> None:
-        """Hold a member no more: it was sent back, or is gone."""
+        """Release a held member, because it was sent back or is gone."""
         gang = self._gangs.pop(uid, None)
         if gang is None:
             return
@@ -192,7 +192,7 @@ class VolumeBinder:
         return claim
 
     async def _select(self, binding: Pass, claim: Claim) -> None:
-        """Have a volume made for the node of a claim's pod."""
+        """Select the node of a claim's pod, so that the driver makes a volume for it."""
         key, order = claim.key, binding.pods[claim.key][0]
         nodes = [other.node for other in binding.pods[key]]
         binding.awaited = order, f"PersistentVolumeClaim {key[1]} was not changed"
@@ -217,7 +217,7 @@ class VolumeBinder:
                 await self._read(key)
 
     async def _keep(self, binding: Pass, key: Key, name: str) -> None:
-        """Keep a volume for a claim; the controller of volumes does the rest."""
+        """Reserve a volume for a claim; the controller of volumes binds it."""
         order = binding.pods[key][0]
         binding.awaited = order, f"PersistentVolume {name} could not be kept for it"
         while True:
@@ -280,7 +280,7 @@ class VolumeBinder:
         return not awaited
 
     async def _take_back(self, key: Key, node: str, call: asyncio.Future[bytes] | None) -> None:
-        """Take back the node of a claim that was not bound; what came of it stays."""
+        """Take back the selected node of an unbound claim; a volume that exists already stays."""
         try:
             if call is not None:
                 await asyncio.wait([call])

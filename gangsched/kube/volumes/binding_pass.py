@@ -1,4 +1,4 @@
-"""Members of a gang with claims that are bound together, and why that may fail."""
+"""Members of a gang with claims that are bound together, and the error of a failed binding."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from gangsched.kube.volumes.storage_objects import Key
 
 
 class FailedError(Exception):
-    """A pod cannot have a claim; `fits` says how many of its gang its node could take."""
+    """A pod cannot use a claim; `fits` is how many pods of its gang its node could take."""
 
     def __init__(self, order: o.Prepare, reason: str, fits: int = 0) -> None:
         super().__init__(reason)

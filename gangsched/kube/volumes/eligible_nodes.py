@@ -1,9 +1,9 @@
-"""PersistentVolumeClaims, and which nodes their pods may go to.
+"""PersistentVolumeClaims, and the nodes that they allow their pods.
 
-A claim that is bound restricts its pods to the nodes of its volume. One that waits for its first
-consumer restricts them, under direct binding, to where a volume of its class is or may be made;
-`binding.py` binds it once the gang is at the barrier. An object that waits for a claim is read
-again when the answer for the claim changes. With the extender, kube-scheduler binds claims.
+A bound claim restricts its pods to the nodes of its volume. With direct binding, a claim that waits
+for its first consumer restricts its pods to nodes where a volume of its class exists or may be
+made; `binding.py` binds the claim when the gang is at the barrier. An object that waits for a claim
+is read again when the answer for the claim changes. With the extender, kube-scheduler binds claims.
 """
 
 from collections.abc import Callable, Iterable
@@ -43,7 +43,7 @@ class UpdateReceiver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A claim of a pod; `template` is what it will be made of where it is an ephemeral volume's."""
+    """A claim of a pod; `template` is the template of an ephemeral volume's claim."""
 
     key: Key
     template: object = field(default=None, compare=False)
@@ -63,22 +63,22 @@ class Volumes:
     def __init__(self) -> None:
         self.watched = False
         self.binds = False
-        """We have claims bound that wait for their first consumer."""
+        """Whether gangsched binds claims that wait for their first consumer."""
 
         self.claims: dict[Key, Claim] = {}
         self.known: dict[str, Volume] = {}
         self.classes: dict[str, StorageClass] = {}
         self.assumed: dict[str, Key] = {}
-        """Volumes that claims at the barrier are to have."""
+        """Volumes that are chosen for claims of gangs at the barrier."""
 
         self.going: dict[Key, tuple[str, ...]] = {}
-        """Claims at the barrier, and the nodes of their pods."""
+        """Claims of gangs at the barrier, with the nodes of their pods."""
 
         self.dropped: set[Key] = set()
         """Claims with a selected node that is being taken back."""
 
         self.alone: dict[Key, str] = {}
-        """Claims for one pod alone, and which pod at the barrier has them."""
+        """Claims for one pod alone, with the uid of their pod at the barrier."""
 
         self.on_change: Callable[[], None] = lambda: None
         self._of: dict[Key, dict[str, None]] = {}
@@ -92,15 +92,15 @@ class Volumes:
         self._of_class: dict[str, dict[str, None]] = {}
 
     def asked(self, namespace: str, pod: str = "", uid: str = "") -> "Asked":
-        """Return what answers the claims of one object; `pod` is its name where it is a pod."""
+        """Return the function that answers the claims of one object; `pod` is the name of a pod."""
         return Asked(self, namespace, pod, uid)
 
     # -- answers ------------------------------------------------------------------------------
 
     def answer(self, use: Use, uid: str = "") -> Terms | str:
-        """Return the nodes that a claim allows a pod, or why that is not known.
+        """Return the nodes that a claim allows a pod, or the reason why they are not known.
 
-        Where volumes are not watched, that needs no reason.
+        The reason is empty if volumes are not watched.
         """
         if not self.watched:
             return ""
@@ -125,7 +125,7 @@ class Volumes:
         return self._unbound(claim) if self.binds else "it is not bound"
 
     def claim_of(self, use: Use) -> Claim | None:
-        """Return a claim, or what it will be once it is made of its template."""
+        """Return a claim, or the future claim of a template."""
         claim = self.claims.get(use.key)
         if claim is None and use.template is not None:
             return read.template(use.key, use.template, self._default_class())
@@ -137,26 +137,26 @@ class Volumes:
         return claim.bound and volume is not None and prebound(claim, volume)
 
     def waits_for_consumer(self, claim: Claim) -> bool:
-        """Return whether a claim is not bound before a pod has a node."""
+        """Return whether a claim is bound only when its pod has a node."""
         of = self.classes.get(claim.class_name)
         return of is not None and of.waits and not claim.volume
 
     def used_by(self, key: Key, but: str) -> str:
-        """Return the name of a pod that runs, or is about to, with a claim; not of `but`."""
+        """Return the name of a pod other than `but` that uses a claim, or is about to use it."""
         others = (uid for uid in self._users.get(key, ()) if uid != but)
         other = next(others, self.alone.get(key, but))
         return self._uses[other][0] if other != but and other in self._uses else ""
 
     def offers(self, claim: Claim) -> list[Volume]:
-        """Return the volumes that a claim may have, the smallest first."""
+        """Return the volumes that suit a claim, the smallest first."""
         own = [name for name, key in self.assumed.items() if key == claim.key]
-        names = own or [one for one in self._of.get(claim.key, ()) if self._kept(one, claim)]
+        names = own or [name for name in self._of.get(claim.key, ()) if self._kept(name, claim)]
         return candidates(
             claim,
             (
-                one
-                for one in (map(self.known.__getitem__, names) if names else self.known.values())
-                if self.assumed.get(one.name, claim.key) == claim.key
+                volume
+                for volume in (map(self.known.__getitem__, names) if names else self.known.values())
+                if self.assumed.get(volume.name, claim.key) == claim.key
             ),
         )
 
@@ -164,7 +164,7 @@ class Volumes:
         return name in self.known and prebound(claim, self.known[name])
 
     def made_on(self, claim: Claim) -> Terms | str:
-        """Return the nodes that a new volume may be made for, or why none can be made."""
+        """Return the nodes for which a new volume may be made, or why none can be made."""
         of = self.classes[claim.class_name]
         reports_capacity = self._drivers.get(of.provisioner, False)
         return provisioned_on(claim, of, self._capacities.values() if reports_capacity else None)
@@ -180,16 +180,16 @@ class Volumes:
             return "it is not bound"
         if claim.selected and claim.key not in self.dropped:
             return on_nodes(claim.selected)
-        if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
-            return self._found(claim)
-        if claim.wanted not in self._offers:  # many ask for the same
-            self._offers[claim.wanted] = self._found(claim)
+        if any(self._kept(name, claim) for name in self._of.get(claim.key, ())):
+            return self._terms_of(claim)
+        if claim.wanted not in self._offers:  # many claims have equal requests
+            self._offers[claim.wanted] = self._terms_of(claim)
         return self._offers[claim.wanted]
 
-    def _found(self, claim: Claim) -> Terms | str:
-        static = [one.terms for one in self.offers(claim) if one.terms is not None]
+    def _terms_of(self, claim: Claim) -> Terms | str:
+        static = [volume.terms for volume in self.offers(claim) if volume.terms is not None]
         provisioned = self.made_on(claim)
-        if any(self._kept(one, claim) for one in self._of.get(claim.key, ())):
+        if any(self._kept(name, claim) for name in self._of.get(claim.key, ())):
             return any_of(static) if static else "the PersistentVolume kept for it does not suit it"
         if isinstance(provisioned, tuple):
             return any_of([*static, provisioned])
@@ -203,14 +203,16 @@ class Volumes:
 
     # -- waiting objects ----------------------------------------------------------------------
 
-    def wait(self, receiver: UpdateReceiver, uid: str, raw: bytes, asked: "Asked | None") -> None:
-        """Have an object read again once one of its claims is answered otherwise."""
+    def wait(
+        self, receiver: UpdateReceiver, uid: str, raw: bytes, answered: "Asked | None"
+    ) -> None:
+        """Read an object again when the answer for one of its claims changes."""
         self._wait_no_more(uid)
-        if asked is None or all(map(self._final, asked.answers)):
+        if answered is None or all(map(self._final, answered.answers)):
             return
-        claims = {use.key: self.claim_of(use) for use in asked.answers}
+        claims = {use.key: self.claim_of(use) for use in answered.answers}
         classes = {claim.class_name: None for claim in claims.values() if claim is not None}
-        self._waits[uid] = _Waiting(receiver, raw, asked, tuple(classes))
+        self._waits[uid] = _Waiting(receiver, raw, answered, tuple(classes))
         for key in claims:
             self._of_key.setdefault(key, {})[uid] = None
         for name in classes:
@@ -230,7 +232,7 @@ class Volumes:
         return claim is not None and not claim.alone and self.bound(claim)
 
     def forget(self, uid: str) -> None:
-        """Forget an object that is gone."""
+        """Forget a deleted object."""
         self._wait_no_more(uid)
         self._used(uid, ())
         for use in self._uses.pop(uid, ("", ()))[1]:
@@ -238,16 +240,20 @@ class Volumes:
                 del self.alone[use.key]
 
     def use(self, pod: Pod, *, runs: bool) -> None:
-        """Learn which claims a pod has, and whether it runs with them."""
+        """Record the claims of a pod, and whether the pod runs with them."""
         uid, where = pod.metadata.uid, (pod.metadata.namespace, pod.metadata.name)
-        uses = tuple(_use(*where, *one) for one in claims_of(pod.spec)) if pod.spec.volumes else ()
+        uses = (
+            tuple(_use(*where, *volume_claim) for volume_claim in claims_of(pod.spec))
+            if pod.spec.volumes
+            else ()
+        )
         if uses:
             self._uses[uid] = "/".join(where), uses
-        for one in uses if runs else ():
-            if self.alone.get(one.key) == uid:
-                del self.alone[one.key]  # it is among the users from now on
+        for use in uses if runs else ():
+            if self.alone.get(use.key) == uid:
+                del self.alone[use.key]  # `_users` has the pod from now on
         if uses or uid in self._uses:
-            self._used(uid, [one.key for one in uses] if runs else ())
+            self._used(uid, [claim_use.key for claim_use in uses] if runs else ())
 
     def uses(self, uid: str) -> tuple[Use, ...]:
         """Return the claims of a pod."""
@@ -263,10 +269,10 @@ class Volumes:
                 _drop(self._users, use.key, uid)
             self.claim_changed(use.key)
 
-    # -- what is seen -------------------------------------------------------------------------
+    # -- observed objects ---------------------------------------------------------------------
 
     def claim(self, raw: bytes) -> None:
-        """Learn a claim."""
+        """Record a claim."""
         claim = read.claim(raw)
         if newer(claim, self.claims.get(claim.key)):
             self.claims[claim.key] = claim
@@ -282,17 +288,17 @@ class Volumes:
         self._look(self._of_key.get(key, ()))
 
     def volume(self, raw: bytes) -> None:
-        """Learn a volume."""
-        found = read.volume(raw)
-        known = self.known.get(found.name)
-        if not newer(found, known):
+        """Record a volume."""
+        volume = read.volume(raw)
+        known = self.known.get(volume.name)
+        if not newer(volume, known):
             return
-        self.known[found.name] = found
-        if known is not None and known.of != found.of:
+        self.known[volume.name] = volume
+        if known is not None and known.of != volume.of:
             self._volume_left(known)
-        if found.of[1]:
-            self._of.setdefault(found.of, {})[found.name] = None
-        self._volume_changed(found, anybodys=not (known or found).of[1] or not found.of[1])
+        if volume.of[1]:
+            self._of.setdefault(volume.of, {})[volume.name] = None
+        self._volume_changed(volume, anybodys=not (known or volume).of[1] or not volume.of[1])
 
     def volume_gone(self, name: str) -> None:
         """Forget a volume."""
@@ -307,13 +313,13 @@ class Volumes:
             self.claim_changed(known.of)
 
     def _volume_changed(self, volume: Volume, *, anybodys: bool) -> None:
-        """Read the objects again that may use a volume: most volumes are for one claim alone."""
+        """Read the objects again that may use a volume; most volumes are for one claim alone."""
         if anybodys:
             self.class_changed(volume.wanted[0])
         self.claim_changed(volume.of)
 
     def class_seen(self, raw: bytes) -> None:
-        """Learn a storage class."""
+        """Record a storage class."""
         storage_class = read.storage_class(raw)
         self.classes[storage_class.name] = storage_class
         self.class_changed()
@@ -324,8 +330,8 @@ class Volumes:
         self.class_changed()
 
     def driver_seen(self, name: str, raw: bytes) -> None:
-        """Record whether a driver reports how much storage there is where."""
-        self._drivers[name] = read.tells_capacity(raw)
+        """Record whether a driver reports the storage that it has for each topology segment."""
+        self._drivers[name] = read.reports_capacity(raw)
         self.class_changed()
 
     def driver_gone(self, name: str) -> None:
@@ -334,12 +340,12 @@ class Volumes:
         self.class_changed()
 
     def capacity_seen(self, uid: str, raw: bytes) -> None:
-        """Learn how much storage of a class there is for some nodes."""
+        """Record how much storage of a class some nodes can reach."""
         capacity = self._capacities[uid] = read.capacity(raw)
         self.class_changed(capacity.class_name)
 
     def capacity_gone(self, uid: str) -> None:
-        """Forget how much storage there is."""
+        """Forget a storage capacity."""
         known = self._capacities.pop(uid, None)
         if known is not None:
             self.class_changed(known.class_name)
@@ -350,7 +356,7 @@ class Volumes:
             self._offers.clear()
             self._look(self._waits)
             return
-        for wanted in [one for one in self._offers if one[0] == name]:
+        for wanted in [offer for offer in self._offers if offer[0] == name]:
             del self._offers[wanted]
         self._look(self._of_class.get(name, ()))
 
@@ -366,7 +372,7 @@ class Volumes:
 
 
 class Asked:
-    """The claims of one object, and how they were answered."""
+    """Answers the claims of one object, and records the answers."""
 
     def __init__(self, volumes: Volumes, namespace: str, pod: str, uid: str) -> None:
         self._volumes = volumes
@@ -383,7 +389,7 @@ class Asked:
 
 
 def _drop(sets: dict[Of, dict[str, None]], key: Of, name: str) -> None:
-    """Take a name out of a set, and forget the set when it is empty."""
+    """Remove a name from a set; remove the set when it is empty."""
     known = sets.get(key, {})
     known.pop(name, None)
     if not known:
@@ -391,8 +397,8 @@ def _drop(sets: dict[Of, dict[str, None]], key: Of, name: str) -> None:
 
 
 def _use(namespace: str, pod: str, name: str, template: object) -> Use:
-    """Return a claim by what it is asked by; that of an ephemeral volume has its pod's name."""
+    """Return the use of a claim; the claim of an ephemeral volume has the pod's name in its own."""
     if template is None:
         return Use((namespace, name))
-    own = f"{pod}-{name}" if pod else f"/{name}"  # of a role's template: no claim has this name
+    own = f"{pod}-{name}" if pod else f"/{name}"  # no claim has this name of a role's template
     return Use((namespace, own), template)

@@ -20,12 +20,12 @@ Versioned = TypeVar("Versioned", Claim, Volume)
 _VALUES = 400
 """Upper bound for the conditions and values of merged alternatives; smallest volumes first.
 
-The terms of two claims of a pod have to fit in what a pod may select nodes by.
+The terms of two claims of a pod have to fit into the bound of a pod's node selectors.
 """
 
 
 def suits(claim: Claim, volume: Volume) -> bool:
-    """Return whether a claim may have a volume, on whatever node it is."""
+    """Return whether a volume suits a claim, on any node."""
     if volume.deleting or volume.terms is None:
         return False
     (name, size, modes, labels, mode, attributes) = claim.wanted
@@ -49,7 +49,7 @@ def prebound(claim: Claim, volume: Volume) -> bool:
 
 
 def candidates(claim: Claim, volumes: Iterable[Volume]) -> list[Volume]:
-    """Return the volumes that a claim may have, the smallest first, or those kept for it."""
+    """Return the volumes that suit a claim, the smallest first, or those that are kept for it."""
     suitable = [volume for volume in volumes if suits(claim, volume)]
     kept = [volume for volume in suitable if prebound(claim, volume)]
     return sorted(kept or suitable, key=lambda volume: (volume.wanted[1], volume.name))
@@ -58,9 +58,9 @@ def candidates(claim: Claim, volumes: Iterable[Volume]) -> list[Volume]:
 def provisioned_on(
     claim: Claim, of: StorageClass, capacities: Iterable[Capacity] | None
 ) -> Terms | str:
-    """Return the nodes that a new volume may be made for, or why it cannot be made.
+    """Return the nodes for which a new volume may be made, or why none can be made.
 
-    `capacities` is None if the driver does not report how much storage there is.
+    `capacities` is None if the driver does not report capacities.
     """
     if not of.provisioner:
         return f"no PersistentVolume of StorageClass {of.name} is available for it"
@@ -79,7 +79,7 @@ def provisioned_on(
 
 
 def any_of(alternatives: Iterable[Terms]) -> Terms:
-    """Return terms one of which holds where those of one alternative do, as few as possible."""
+    """Return the fewest terms that hold where the terms of one alternative hold."""
     values: dict[str, dict[str, None]] = {}
     others: dict[NodeTerm, None] = {}
     left = _VALUES
@@ -89,13 +89,15 @@ def any_of(alternatives: Iterable[Terms]) -> Terms:
         for term in terms:
             key = only_key(term)
             if key is None:
-                size = sum(1 + len(one.values) for one in (*term.labels, *term.names))
+                size = sum(1 + len(expression.values) for expression in (*term.labels, *term.names))
                 if size <= left and term not in others:
                     others[term] = None
                     left -= size
                 continue
             known = values.setdefault(key, {})
-            added = [one for one in dict.fromkeys(term.labels[0].values) if one not in known][:left]
+            added = [value for value in dict.fromkeys(term.labels[0].values) if value not in known][
+                :left
+            ]
             known.update(dict.fromkeys(added))
             left -= len(added)
     merged = (NodeTerm((Expression(key, "In", tuple(known)),)) for key, known in values.items())
@@ -108,7 +110,7 @@ def on_nodes(*names: str) -> Terms:
 
 
 def all_of(terms: Terms, others: Terms) -> Terms | str:
-    """Return terms one of which holds where one of each side does, or why that cannot be said."""
+    """Return the terms that hold where both sides hold, or why they cannot be built."""
     try:
         return both(terms, others)
     except DecodeError as error:
@@ -122,19 +124,19 @@ def reaches(terms: Terms | None, node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Want:
-    """A claim that comes to the barrier, and the volumes it may have on the nodes of its pods."""
+    """A claim of a gang at the barrier, and the volumes that suit it on the nodes of its pods."""
 
     claim: Claim
     offers: Sequence[Volume]
 
 
 def shared_out(wants: Iterable[Want]) -> dict[Key, Volume]:
-    """Give as many claims a volume as can have one, small claims first."""
-    order = sorted(wants, key=lambda one: (one.claim.wanted[1], one.claim.key))
+    """Return a volume for as many claims as possible, small claims first."""
+    order = sorted(wants, key=lambda want: (want.claim.wanted[1], want.claim.key))
     has: dict[str, Want] = {}
     for want in order:
         _give(want, has, set())
-    volumes = {one.name: one for want in order for one in want.offers}
+    volumes = {volume.name: volume for want in order for volume in want.offers}
     return {want.claim.key: volumes[name] for name, want in has.items()}
 
 
@@ -164,12 +166,14 @@ def _pass_on(
         has[name], name = came[name]
 
 
-def newer(found: Versioned, known: Versioned | None) -> bool:
+def newer(decoded: Versioned, known: Versioned | None) -> bool:
     """Return whether an object is not older than the recorded one, which may come from a write.
 
-    Versions of one object can be compared since Kubernetes 1.35 says so, and could before.
+    Kubernetes guarantees since 1.35 that versions of one object can be compared.
     """
-    if known is None or known.uid != found.uid:
+    if known is None or known.uid != decoded.uid:
         return True
-    versions = found.version, known.version
-    return not all(one.isdecimal() for one in versions) or int(versions[0]) >= int(versions[1])
+    versions = decoded.version, known.version
+    return not all(version.isdecimal() for version in versions) or int(versions[0]) >= int(
+        versions[1]
+    )

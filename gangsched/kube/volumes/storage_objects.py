@@ -18,7 +18,7 @@ from gangsched.kube.decoding.schemas import (
 )
 
 Terms = tuple[NodeTerm, ...]
-"""One of them must hold; none at all restricts nothing."""
+"""Alternatives: one of the terms must hold; no terms restrict nothing."""
 
 Key = tuple[str, str]
 """Namespace and name of a claim."""
@@ -39,7 +39,7 @@ _TERMS = 64
 
 
 class ObjectMetadata(Metadata):
-    """Of an object that we change, with the version that a change is made to."""
+    """The metadata of an object that gangsched changes; the version guards a change."""
 
     resource_version: str = ""
 
@@ -68,7 +68,7 @@ class _Phase(_Part):
 
 
 class ClaimSpec(_Part):
-    """The API's PersistentVolumeClaimSpec; a null class asks for the default one."""
+    """The API's PersistentVolumeClaimSpec; a null class means the default class."""
 
     volume_name: str = ""
     access_modes: list[str] = []
@@ -135,12 +135,12 @@ class _CapacityObject(_Part):
 
 
 Wanted = tuple[str, int, tuple[str, ...], tuple[Expression, ...], str, str]
-"""What a claim asks of a volume: class, bytes, access modes, labels, mode, attributes class."""
+"""The request of a claim: class, bytes, access modes, labels, mode, attributes class."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A claim; `selected` is the node that its volume is to be provisioned for."""
+    """A claim; `selected` is the node for which its volume is provisioned."""
 
     key: Key
     uid: str
@@ -155,18 +155,18 @@ class Claim:
 
     @property
     def class_name(self) -> str:
-        """Return the name of its storage class."""
+        """Return the name of the claim's storage class."""
         return self.wanted[0]
 
     @property
     def alone(self) -> bool:
-        """Return whether one pod at a time may use it."""
+        """Return whether only one pod at a time may use the claim."""
         return ALONE in self.wanted[2]
 
 
 @dataclass(frozen=True, slots=True)
 class Volume:
-    """A volume, and the nodes it can be reached from; None where it names too many."""
+    """A volume, and the `terms` of the nodes that reach it; None if it names too many nodes."""
 
     name: str
     uid: str
@@ -182,7 +182,7 @@ class Volume:
 
 @dataclass(frozen=True, slots=True)
 class StorageClass:
-    """A storage class; `provisioner` is empty where its volumes are made by hand."""
+    """A storage class; `provisioner` is empty if an administrator creates its volumes."""
 
     name: str
     provisioner: str
@@ -194,7 +194,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """How large a volume of a class may be on some nodes; `terms` is None where none has any."""
+    """The largest volume of a class on some nodes; `terms` is None if no node has storage."""
 
     class_name: str
     size: int
@@ -208,20 +208,20 @@ def claim(raw: bytes) -> Claim:
     """Read a claim.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
-    found = _decoded(raw, _ClaimObject, "PersistentVolumeClaim")
-    meta, spec = found.metadata, found.spec
-    owner = next((one.uid for one in meta.owner_references if one.controller), "")
+    claim_object = _decoded(raw, _ClaimObject, "PersistentVolumeClaim")
+    meta, spec = claim_object.metadata, claim_object.spec
+    owner = next((reference.uid for reference in meta.owner_references if reference.controller), "")
     return Claim(
         (meta.namespace, meta.name),
         meta.uid,
         meta.resource_version,
         _wanted(spec, meta.annotations.get(_BETA_CLASS, spec.storage_class_name or "")),
         spec.volume_name,
-        bool(spec.volume_name) and found.status.phase == "Bound",
-        found.status.phase == "Lost",
+        bool(spec.volume_name) and claim_object.status.phase == "Bound",
+        claim_object.status.phase == "Lost",
         meta.annotations.get(SELECTED_NODE, ""),
         meta.deletion_timestamp is not None,
         owner,
@@ -232,7 +232,7 @@ def template(key: Key, body: Any, default_class: str) -> Claim:
     """Return the claim that will be made of the template of an ephemeral volume.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
     try:
@@ -247,11 +247,11 @@ def volume(raw: bytes) -> Volume:
     """Read a volume.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
-    found = _decoded(raw, _VolumeObject, "PersistentVolume")
-    meta, spec = found.metadata, found.spec
+    volume_object = _decoded(raw, _VolumeObject, "PersistentVolume")
+    meta, spec = volume_object.metadata, volume_object.spec
     of = spec.claim_ref or _Reference()
     wanted = (
         meta.annotations.get(_BETA_CLASS, spec.storage_class_name),
@@ -269,9 +269,9 @@ def volume(raw: bytes) -> Volume:
         meta.labels,
         (of.namespace, of.name),
         of.uid,
-        found.status.phase == "Available",
+        volume_object.status.phase == "Available",
         meta.deletion_timestamp is not None,
-        _terms(found),
+        _terms(volume_object),
     )
 
 
@@ -279,34 +279,34 @@ def storage_class(raw: bytes) -> StorageClass:
     """Read a storage class.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
-    found = _decoded(raw, _ClassObject, "StorageClass")
-    meta = found.metadata
+    class_object = _decoded(raw, _ClassObject, "StorageClass")
+    meta = class_object.metadata
     return StorageClass(
         meta.name,
-        "" if found.provisioner in _STATIC else found.provisioner,
-        found.volume_binding_mode == "WaitForFirstConsumer",
+        "" if class_object.provisioner in _STATIC else class_object.provisioner,
+        class_object.volume_binding_mode == "WaitForFirstConsumer",
         tuple(
             NodeTerm(
                 tuple(
-                    Expression(one.key, "In", tuple(one.values))
-                    for one in term.match_label_expressions
+                    Expression(expression.key, "In", tuple(expression.values))
+                    for expression in term.match_label_expressions
                 )
             )
-            for term in found.allowed_topologies
+            for term in class_object.allowed_topologies
         ),
         meta.annotations.get(_DEFAULT_CLASS) == "true",
         meta.creation_timestamp,
     )
 
 
-def tells_capacity(raw: bytes) -> bool:
-    """Return whether a CSIDriver reports how much storage there is where.
+def reports_capacity(raw: bytes) -> bool:
+    """Return whether a CSIDriver reports the storage that it has for each topology segment.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the CSIDriver is malformed.
 
     """
     return _decoded(raw, _DriverObject, "CSIDriver").spec.storage_capacity
@@ -316,17 +316,21 @@ def capacity(raw: bytes) -> Capacity:
     """Read a CSIStorageCapacity.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the object is malformed.
 
     """
-    found = _decoded(raw, _CapacityObject, "CSIStorageCapacity")
-    limit = found.capacity if found.maximum_volume_size is None else found.maximum_volume_size
-    where, terms = found.node_topology, None
+    capacity_object = _decoded(raw, _CapacityObject, "CSIStorageCapacity")
+    limit = (
+        capacity_object.capacity
+        if capacity_object.maximum_volume_size is None
+        else capacity_object.maximum_volume_size
+    )
+    where, terms = capacity_object.node_topology, None
     if where is not None:
         labels = _labels(where)
         terms = (NodeTerm(labels),) if labels else ()
     size = -1 if limit is None else quantity("storage", limit)
-    return Capacity(found.storage_class_name, size, terms)
+    return Capacity(capacity_object.storage_class_name, size, terms)
 
 
 def _decoded(raw: bytes, kind: type[_Read], name: str) -> _Read:
@@ -338,7 +342,7 @@ def _decoded(raw: bytes, kind: type[_Read], name: str) -> _Read:
 
 def _wanted(spec: ClaimSpec, class_name: str) -> Wanted:
     labels = _labels(spec.selector) if spec.selector is not None else ()
-    if sum(1 + len(one.values) for one in labels) > SELECTOR_VALUES.most:
+    if sum(1 + len(expression.values) for expression in labels) > SELECTOR_VALUES.most:
         raise DecodeError(
             f"PersistentVolumeClaim: spec.selector has more than {SELECTOR_VALUES.most} conditions "
             f"and values"
@@ -356,7 +360,7 @@ def _wanted(spec: ClaimSpec, class_name: str) -> Wanted:
 def _labels(selector: _Selector) -> tuple[Expression, ...]:
     """Return the conditions of a label selector."""
     exact = (Expression(key, "In", (value,)) for key, value in selector.match_labels.items())
-    more = (_expression(one) for one in selector.match_expressions)
+    more = (_expression(expression) for expression in selector.match_expressions)
     return (*exact, *more)
 
 
@@ -364,14 +368,14 @@ def _expression(requirement: Requirement) -> Expression:
     return Expression(requirement.key, requirement.operator, tuple(requirement.values))
 
 
-def _terms(found: _VolumeObject) -> Terms | None:
-    """Return the nodes of a volume, as terms one of which must hold; None where they are many."""
+def _terms(volume_object: _VolumeObject) -> Terms | None:
+    """Return the nodes of a volume as alternative terms; None if there are too many."""
     zones = tuple(
-        Expression(key, "In", tuple(found.metadata.labels[key].split("__")))
+        Expression(key, "In", tuple(volume_object.metadata.labels[key].split("__")))
         for key in _ZONES
-        if key in found.metadata.labels
+        if key in volume_object.metadata.labels
     )
-    affinity = found.spec.node_affinity
+    affinity = volume_object.spec.node_affinity
     terms = affinity.required.node_selector_terms if affinity and affinity.required else []
     if len(terms) > _TERMS:
         return None

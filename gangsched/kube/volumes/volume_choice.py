@@ -11,13 +11,13 @@ from gangsched.kube.volumes.storage_objects import Claim, Key, Volume
 
 
 class VolumeChooser:
-    """Chooses among the volumes that exist; the others are provisioned."""
+    """Chooses existing volumes for claims; the other claims get new volumes."""
 
     def __init__(self, view: EngineView, volumes: Volumes) -> None:
         self._view, self._volumes = view, volumes
 
     def assume(self, binding: Pass) -> tuple[dict[Key, Volume], list[Claim]]:
-        """Choose a volume for each claim; return those that exist, and the claims without."""
+        """Choose existing volumes; return them by claim, and the claims that need a new volume."""
         nodes = {uid: self._node(order) for uid, order in binding.orders.items()}
         wants, provisioned = [], []
         for key, orders in binding.pods.items():
@@ -65,7 +65,7 @@ class VolumeChooser:
         return node
 
     def _take(self, claim: Claim, orders: list[o.Prepare]) -> None:
-        """Let one pod have a claim that is for one alone."""
+        """Assign a claim for one pod alone to its pod."""
         for order in orders if claim.alone else ():
             other = self._volumes.used_by(claim.key, order.uid)
             if other:

@@ -342,9 +342,9 @@ def _pod_path(pod: Json) -> str:
 
 
 def _path() -> str:
-    """Pods find our interpreter first: `python` is the one that has torch, if any has.
+    """Return PATH for pods: our interpreter comes first, because it has torch, if any has.
 
-    Kubernetes' own programs are there too, for pods whose images would have them.
+    Kubernetes' own programs are in it too, for pods with images that would have them.
     """
     system = os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin")
     return f"{Path(sys.executable).parent}:{system}:{program('kubectl').parent}"

@@ -68,11 +68,11 @@ def of_pod(folder: Path, spec: Mapping[str, Any]) -> Image | None:
     if image is None:
         return None
     rules = [container.get("securityContext") or {} for container in containers]
-    asked = (spec.get("securityContext") or {}) | rules[-1]
+    security = (spec.get("securityContext") or {}) | rules[-1]
     return dataclasses.replace(
         image,
-        user=asked.get("runAsUser", image.user),
-        group=asked.get("runAsGroup", image.group),
+        user=security.get("runAsUser", image.user),
+        group=security.get("runAsGroup", image.group),
         read_only=all(rule.get("readOnlyRootFilesystem") for rule in rules),
     )
 

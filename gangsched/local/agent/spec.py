@@ -189,8 +189,8 @@ def command_line(
     if not command:
         raise PodError(
             "CreateContainerError",
-            f"container {container['name']!r} has no command; a process node has no image "
-            f"({container.get('image', '')}) whose entry point it could run",
+            f"container {container['name']!r} has no command, and the process node has no image "
+            f"{container.get('image', '')} with an entry point; set a command or load the image",
         )
     return command + arguments
 

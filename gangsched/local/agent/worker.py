@@ -56,7 +56,7 @@ class PodWorker:
     _objects: Objects = field(default_factory=lambda: Objects({}))
     _mounts: dict[str, Path] = field(default_factory=dict)
     _conditions: dict[str, Json] = field(default_factory=dict)
-    _telling: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _writing: asyncio.Lock = field(default_factory=asyncio.Lock)
     _started: str = ""
     _stopping: bool = False
     _deleting: bool = False
@@ -98,7 +98,7 @@ class PodWorker:
         self._ended = "Failed"
         message = "Pod was active on the node longer than the specified deadline"
         status = self._status("Failed") | {"reason": "DeadlineExceeded", "message": message}
-        await self._tell(status)
+        await self._write_status(status)
         if self._sandbox is not None:
             self._sandbox.close()
 
@@ -356,17 +356,17 @@ class PodWorker:
         return "Running" if begun else "Pending"
 
     async def _report(self, phase: str) -> None:
-        await self._tell(self._status(phase))
+        await self._write_status(self._status(phase))
 
-    async def _tell(self, status: Json) -> None:
-        """Write the pod's statuses, one after another.
+    async def _write_status(self, status: Json) -> None:
+        """Write a status of the pod, after all earlier ones.
 
-        A cancelled call may still take effect: no newer status is written before its answer.
+        A cancelled call may take effect later, so a newer status is not written before its answer.
         """
-        await asyncio.shield(asyncio.ensure_future(self._tell_in_turn(status)))
+        await asyncio.shield(asyncio.ensure_future(self._write_in_turn(status)))
 
-    async def _tell_in_turn(self, status: Json) -> None:
-        async with self._telling:
+    async def _write_in_turn(self, status: Json) -> None:
+        async with self._writing:
             await self.reporter.status(self.pod, status)
 
     def _condition(self, kind: str, status: str) -> Json:

@@ -20,10 +20,10 @@ class JobRecord:
     """Pods that were deleted for a reason that is not known."""
 
     requested_deletions: set[str] = field(default_factory=set)
-    """Uids of pods whose deletion was requested here and is not observed yet."""
+    """Uids of pods with a deletion that was requested here and is not observed yet."""
 
     handled_terminations: frozenset[str] = frozenset()
-    """Uids of pods whose termination a step has acted upon."""
+    """Uids of terminated pods that a step has handled."""
 
     launcher_checked: bool = False
     """Whether a step has found that no launcher of another operator exists."""
@@ -49,7 +49,7 @@ class JobRecord:
             ]
 
     def part_gone(self, kind: str, last: Json) -> None:
-        """Record a pod whose termination no step has seen."""
+        """Record a deleted pod with a termination that no step has handled."""
         if kind != "Pod":
             return
         uid = last["metadata"]["uid"]

@@ -1,4 +1,4 @@
-"""Owners whose parts are objects of any kind: JobSets, TrainJobs, Experiments, Trials.
+"""Owners of objects of any kind: JobSets, TrainJobs, Experiments, Trials.
 
 The kind's own reconcile reads an owner with its parts, and returns what to create, change and
 delete.

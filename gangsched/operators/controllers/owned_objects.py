@@ -8,7 +8,7 @@ after each other:
     two owners of one name           the one reported last counts, and nothing recorded of the
                                      earlier one applies to it
     answer about a part              does not replace a later state, and does not bring back a
-                                     part whose deletion was observed before the answer came
+                                     part after its deletion was observed
     part deleted here, as a whole    counts as gone at once; later states of it are ignored
     any part deleted                 the owner may be gone as well, unreported: it is looked up
     neither owner nor parts          the entry is removed: any object may name an owner that does
@@ -74,7 +74,7 @@ class OwnedObjects(Generic[RecordT]):
     """Uids of parts that were deleted here and count as gone before the watch reports it."""
 
     deleted_uids: set[str] = field(default_factory=set)
-    """Uids of parts whose deletion was observed since the current step began."""
+    """Uids of parts with deletions that were observed since the current step began."""
 
     owner_unverified: bool = False
     """A part was deleted since the owner was last looked up: it may be gone, unreported."""

@@ -1,4 +1,4 @@
-"""Jobs of kubeflow.org/v1, whose parts are pods, their Services and a PodGroup.
+"""Jobs of kubeflow.org/v1: they own pods, the Services of pods, and a PodGroup.
 
 The reconcile of such jobs reads pods one by one, and returns what to create and to delete.
 """

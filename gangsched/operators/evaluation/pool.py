@@ -86,7 +86,7 @@ class Evaluators:
         self._most = processes
         # With two or more processes, one is always free for another namespace.
         self._queue: NamespaceFairQueue[_Evaluation] = NamespaceFairQueue(
-            lambda asked: asked.namespace, max(processes - 1, 1)
+            lambda evaluation: evaluation.namespace, max(processes - 1, 1)
         )
         self._servers: list[asyncio.Task[None]] = []
         self._idle = 0
@@ -136,12 +136,14 @@ class Evaluators:
 
     async def _ask(self, owned: Owned, task: str, arguments: list[Any]) -> Any:
         request = msgspec.msgpack.encode(Request(task, arguments))
-        asked = _Evaluation(owned.namespace, request, asyncio.get_running_loop().create_future())
-        self._queue.put(asked)
+        evaluation = _Evaluation(
+            owned.namespace, request, asyncio.get_running_loop().create_future()
+        )
+        self._queue.put(evaluation)
         if len(self._queue) > self._idle and len(self._servers) < self._most:
             self._servers.append(asyncio.create_task(self._serve()))
         try:
-            answer = await asked.answer
+            answer = await evaluation.answer
         except _LostError as error:
             raise self._overrun(owned.uid, str(error)) from error
         if answer.no_memory:
@@ -166,11 +168,11 @@ class Evaluators:
         process = _Evaluator(*self._limits)
         try:
             while True:
-                asked = await self._next(process)
+                evaluation = await self._next(process)
                 try:
-                    await _answer(process, asked)
+                    await _answer(process, evaluation)
                 finally:
-                    self._queue.done(asked)
+                    self._queue.done(evaluation)
         finally:
             await process.end()
 
@@ -186,17 +188,17 @@ class Evaluators:
             self._idle -= 1
 
 
-async def _answer(process: "_Evaluator", asked: _Evaluation) -> None:
-    if asked.answer.done():
+async def _answer(process: "_Evaluator", evaluation: _Evaluation) -> None:
+    if evaluation.answer.done():
         return  # the caller does not wait any more
     try:
-        answer = await process.ask(asked.request)
+        answer = await process.ask(evaluation.request)
     except Exception as error:  # noqa: BLE001 -- the caller gets it
-        if not asked.answer.done():
-            asked.answer.set_exception(error)
+        if not evaluation.answer.done():
+            evaluation.answer.set_exception(error)
     else:
-        if not asked.answer.done():
-            asked.answer.set_result(answer)
+        if not evaluation.answer.done():
+            evaluation.answer.set_result(answer)
 
 
 class _Evaluator:

@@ -135,14 +135,14 @@ class ClaimTemplate(msgspec.Struct, rename="camel"):
 
 
 def template_error(template: Json, shape: type[msgspec.Struct] = PodTemplate) -> str:
-    """Return what of a template has not the shape of what it is for, and where, or nothing."""
+    """Return the first field of a template with a wrong shape, with its problem, or nothing."""
     if too_deep(template):
         return f"template: nested deeper than {DEPTH_MAX} levels"
     try:
         msgspec.convert(template, shape)
     except msgspec.ValidationError as error:
-        said, _, where = str(error).replace("`", "").partition(" - at ")
-        return f"{where.removeprefix('$.') or 'template'}: {said[:1].lower()}{said[1:]}"
+        problem, _, where = str(error).replace("`", "").partition(" - at ")
+        return f"{where.removeprefix('$.') or 'template'}: {problem[:1].lower()}{problem[1:]}"
     return ""
 
 
@@ -152,5 +152,5 @@ def without_nulls(value: Any) -> Any:
     `metadata:` with nothing after it is null.
     """
     if isinstance(value, dict):
-        return {key: without_nulls(one) for key, one in value.items() if one is not None}
-    return [without_nulls(one) for one in value] if isinstance(value, list) else value
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

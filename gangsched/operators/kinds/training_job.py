@@ -59,7 +59,9 @@ def parse(body: Json, scheduler: str, kind: str, aliases: Collection[str] = ()) 
     subject = f"{kind} {metadata['namespace']}/{metadata['name']}"
     framework = FRAMEWORKS[kind]
     if framework.unsupported:
-        known = ", ".join(one.kind for one in FRAMEWORKS.values() if not one.unsupported)
+        known = ", ".join(
+            framework.kind for framework in FRAMEWORKS.values() if not framework.unsupported
+        )
         raise InvalidJobError(
             f"{subject}: {framework.unsupported}; kinds of jobs that run are: {known}"
         )

@@ -35,7 +35,7 @@ def read(log: str, names: Sequence[str], filters: Sequence[str] = ()) -> Series:
     series: Series = {name: [] for name in names}
     for line in _lines(log):
         for pattern in patterns:
-            for name, value in _found(pattern, line):
+            for name, value in _matches(pattern, line):
                 values = series.get(name.strip())
                 number = _number(value)
                 if values is not None and number is not None:
@@ -51,7 +51,7 @@ def _lines(log: str) -> Iterator[str]:
     return (line[: LINE_LETTERS.most] for line in kept)
 
 
-def _found(pattern: Pattern, line: str) -> Iterator[tuple[str, str]]:
+def _matches(pattern: Pattern, line: str) -> Iterator[tuple[str, str]]:
     for match in islice(pattern.finditer(line), MATCHES_OF_LINE.most):
         yield match.group(1) or "", match.group(2) or ""
 

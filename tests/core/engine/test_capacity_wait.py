@@ -110,7 +110,7 @@ def test_a_node_that_cannot_be_cut_breaks_the_gang_and_frees_its_gpus():
         mig_failed=True,
     )
     orders = engine.observe(NodeSeen(failed), 1.0)
-    assert "could not repartition its GPUs" in of(orders, Report)[0].message
+    assert "failed to repartition its GPUs" in of(orders, Report)[0].message
     engine.observe(GangSeen(templated("whole", 2, needs(1))), 2.0)
     assert of(plan(engine, 2.0), Reserve)
 
@@ -152,7 +152,7 @@ def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
         return starts(gang, on, POLICIES, now_s)
 
     mover = Defragmenter(snapshot, Pack(), now_s, budget or Budget(), protected, would)
-    return waiting, mover.find_moves(waiting)
+    return waiting, mover.make_room(waiting)
 
 
 def test_the_cheapest_move_frees_capacity():

@@ -81,7 +81,7 @@ def test_a_gang_waits_for_gates_of_others():
     assert (refusal.reason, refusal.wanted, refusal.possible) == ("SchedulingGated", 2, 1)
     assert refusal.message == (
         "1 of at least 2 pods may be scheduled; pod ns/a has the scheduling gate "
-        "example.com/data, which its owner has to remove."
+        "example.com/data, and the controller that set the gate has to remove it."
     )
     engine.observe(pod("a", "g", gated=True), 1.0)
     assert len(of(plan(engine, 1.0), o.Prepare)) == 2

@@ -66,7 +66,7 @@ def test_who_passed_a_reservation_and_runs_for_longer_than_it_said_is_stopped_fo
     orders = plan(engine, 60.0)
     assert stopped(orders) == [SHORT]
     told = next(one.message for one in orders if isinstance(one, o.Report) and one.gang == SHORT)
-    assert "more than the 20 s it was expected to run" in told
+    assert "has run for more than the expected 20 s" in told
     engine.observe(f.PodGone(PodUid("short-0")), 61.0)
     assert len(engine.view.gangs[LARGE].assignments()) == 3
     assert not engine.view.gangs[LARGE].reservation.waits_for_capacity

@@ -105,7 +105,7 @@ def test_the_gang_is_set_aside_and_the_others_start():
     assert report.reason == "PlanFailed"
     wait_s = engine.limits.backoff_s
     assert report.message == (
-        f"no plan can be made for it (it is wrong); trying again in {wait_s:g} s."
+        f"Planning of gang ns/bad failed (it is wrong); the scheduler tries again in {wait_s:g} s."
     )
     engine.accept(make_plan(engine.begin_cycle(1.0), policies, 1.0), 1.0)
     assert engine.view.gangs[GOOD].state is State.RESERVED

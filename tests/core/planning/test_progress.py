@@ -78,8 +78,8 @@ def test_a_gang_is_set_aside_until_a_moment_or_until_it_changes():
     engine = two_gangs()
     engine.observe(PlanFailed(BAD, "planning is slow", 1000.0), 10.0)
     assert engine.view.refusals[BAD].message == (
-        "no plan can be made for it (planning is slow); it is tried again once it requests "
-        "something else, or in 990 s."
+        "Planning of gang ns/bad failed (planning is slow); the scheduler tries again when the "
+        "gang's request changes, or in 990 s."
     )
     plan(engine, 11.0)
     assert engine.view.gangs[GOOD].state is State.RESERVED

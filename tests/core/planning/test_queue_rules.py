@@ -285,7 +285,7 @@ def test_gangs_with_a_disruption_budget_are_preempted_last(protected, gone):
     orders = plan(engine, 1000.0)
     assert stopped(orders) == [f"ns/{gone}-0"]
     (told,) = (one.message for one in orders if isinstance(one, o.Report) and gone in one.gang)
-    assert ("a PodDisruptionBudget protects it" in told) == (gone in protected)
+    assert ("despite a PodDisruptionBudget" in told) == (gone in protected)
 
 
 def test_a_disruption_budget_delays_no_gang_for_good():

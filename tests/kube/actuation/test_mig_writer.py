@@ -47,7 +47,7 @@ def entries(api: Api) -> dict:
 @pytest.mark.parametrize("data", [None, {}, {"config.yaml": ""}])
 async def test_an_entry_is_written_and_the_node_labelled(data, errors):
     api = Api(data, *errors)
-    await MigWriter(api, "gpu/config").cut(CUT)
+    await MigWriter(api, "gpu/config").repartition(CUT)
     assert entries(api)[ENTRY] == [
         {"devices": [0], "mig-enabled": True, "mig-devices": {"1g.10gb": 7}},
         {"devices": [1], "mig-enabled": False},
@@ -59,7 +59,7 @@ async def test_what_others_wrote_stays():
     theirs = {"all-disabled": [{"devices": "all", "mig-enabled": False}]}
     text = yaml.safe_dump({"version": "v1", "mig-configs": theirs})
     api = Api({"config.yaml": text, "notes": "ours"})
-    await MigWriter(api, "gpu/config").cut(CUT)
+    await MigWriter(api, "gpu/config").repartition(CUT)
     assert entries(api).keys() == {"all-disabled", ENTRY}
     assert api.data["notes"] == "ours"
 
@@ -68,6 +68,6 @@ async def test_what_others_wrote_stays():
 async def test_a_map_that_is_not_understood_is_left_alone(text):
     api = Api({"config.yaml": text})
     with pytest.raises(Invalid, match=r"ConfigMap gpu/config, config\.yaml"):
-        await MigWriter(api, "gpu/config").cut(CUT)
+        await MigWriter(api, "gpu/config").repartition(CUT)
     assert api.data == {"config.yaml": text}
     assert api.labels == []

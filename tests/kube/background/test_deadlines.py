@@ -240,14 +240,14 @@ async def test_a_gang_that_takes_too_long_is_set_aside_and_the_others_start(endl
         assert not task.done()
         refusal = scheduler.engine.view.refusals[BAD]
         assert refusal.reason == "PlanFailed"
-        assert "no plan can be made for it (planning took longer than" in refusal.message
-        assert "once it requests something else, or in 3600 s" in refusal.message
+        assert "gang ns/bad failed (planning took longer than" in refusal.message
+        assert "when the gang's request changes, or in 3600 s" in refusal.message
         # Whoever asks for the same is not planned either.
         for fact in (GangSeen(gang("twin", 1)), pod("twin-0", "twin", HARD)):
             scheduler.driver.observe(fact)
         twin = GangId("ns/twin")
         await until_async(lambda: twin in scheduler.engine.view.refusals, "a word to the twin")
-        assert "as for ns/bad, which asks alike" in scheduler.engine.view.refusals[twin].message
+        assert "gang ns/bad has an equal request" in scheduler.engine.view.refusals[twin].message
         assert placer.tries == 1
         # What asks for something else is tried again.
         for fact in (PodGone(PodUid("bad-0")), pod("bad-1", "bad", needs(2))):
@@ -364,7 +364,8 @@ async def test_who_is_planned_when_two_processes_are_killed_is_set_aside(endless
     await scheduler.quarantine.read(scheduler.now_s())
     async with planning(scheduler) as task:
         await until_async(lambda: placed(scheduler) or task.done(), "the good gang's room")
-    assert "2 processes ended while they planned it" in scheduler.engine.view.refusals[BAD].message
+    refusal = scheduler.engine.view.refusals[BAD]
+    assert "2 processes ended while they planned the gang" in refusal.message
 
 
 async def test_who_was_slow_and_came_to_an_end_is_no_suspect(endless):
@@ -497,7 +498,9 @@ async def test_an_object_that_ended_a_process_ends_no_other():
     guarded.on_update(group("other"))
     ((name, message),) = guarded._receiver.wrong
     assert name == "deadly"
-    assert message == ("the scheduler failed on it (OverflowError: too large); please report it")
+    assert message == (
+        "the scheduler failed on this object (OverflowError: too large); please report the error"
+    )
     assert GangId("ns/other") in second.engine.view.gangs
     with pytest.raises(EngineError):  # it was changed: it is tried again
         guarded.on_update(group("deadly", member=2))

@@ -71,7 +71,7 @@ async def test_a_group_reports_pods_that_no_scheduler_serves(seen):
         "serve here; it serves: gangsched."
     )
     view = ClusterView(
-        scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.said
+        scheduler.engine, POLICIES, scheduler.now_s(), strays=scheduler.status.strays.sentence
     )
     assert explain(view, GANG)["message"].endswith(text)
 
@@ -86,7 +86,7 @@ async def test_pods_of_a_running_scheduler_are_not_reported(seen):
     pods.on_delete("j-1", None)
     await _look(scheduler)
     assert told(scheduler) == []
-    assert scheduler.status.strays.said(GANG) == ""
+    assert scheduler.status.strays.sentence(GANG) == ""
 
 
 async def test_pods_without_a_group_are_not_kept(seen):

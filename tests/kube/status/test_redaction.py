@@ -63,7 +63,14 @@ def told():
         ("Gang theirs/a waits for it.", "A gang of another namespace waits for it."),
         ("Gangs theirs/a, ns/b wait.", "Gangs ns/b and a gang of another namespace wait."),
         ("ended: theirs/a.", "ended: a gang of another namespace."),
-        ("stopped for ns/a of queue secret; 2 lost", "stopped for ns/a of another queue; 2 lost"),
+        (
+            "preempted by gang theirs/a in queue secret; 2 lost",
+            "preempted by a gang of another namespace in another queue; 2 lost",
+        ),
+        (
+            "preempted by gang ns/a in queue secret; 2 lost",
+            "preempted by gang ns/a in another queue; 2 lost",
+        ),
         (
             "namespace ns may not use queue closed-to-it",
             "namespace ns may not use queue closed-to-it",

@@ -1,4 +1,4 @@
-"""Why a gang cannot be planned yet: its declaration or some of its pods are missing."""
+"""Why a gang cannot be planned yet: its declaration is missing, or pods are."""
 
 from collections import Counter
 
@@ -42,7 +42,7 @@ def _too_few(gang: GangState, there: int, wanted: int, role: str = "") -> Refusa
     if first is not None:
         reason = Reason.GATED
         why = (
-            f"may be scheduled; pod {first.name} has the scheduling gate {first.gated_by}, "
-            "which its owner has to remove"
+            f"may be scheduled; pod {first.name} has the scheduling gate {first.gated_by}, and "
+            "the controller that set the gate has to remove it"
         )
     return Refusal(gang.id, reason, f"{counted} {why}.", role, wanted, there)

@@ -76,12 +76,16 @@ class Preemptions:
         more = ""
         if eviction.reason == PreemptionReason.OVERRUN and victim.spec is not None:
             self._run_times.record(victim, now_s)
-            said_s = victim.spec.expected_runtime_s or 0
-            more = f", which it passed, after more than the {said_s:g} s it was expected to run"
+            expected_s = victim.spec.expected_runtime_s or 0
+            more = (
+                f"; the preempted gang had overtaken that gang, and has run for more than the "
+                f"expected {expected_s:g} s"
+            )
         if victim.id in self._declarations.protected:
-            more += ", though a PodDisruptionBudget protects it: others are not enough"
+            more += ", despite a PodDisruptionBudget: preempting other gangs is not enough"
         lost = f"; {lost_gpu_s / 3600:.3g} GPU-hours since its last checkpoint are lost"
-        return f"stopped for {by.id} of queue {queue}{more}{lost if lost_gpu_s >= 1 else ''}"
+        lost = lost if lost_gpu_s >= 1 else ""
+        return f"preempted by gang {by.id} in queue {queue}{more}{lost}"
 
 
 def _lost_gpu_s(running: RunningGang, pods: Collection[PodName], now_s: float) -> float:

@@ -1,4 +1,4 @@
-"""GPU layouts of nodes, as NVIDIA's labels give them."""
+"""MIG layouts of nodes, from NVIDIA's labels."""
 
 import json
 from collections.abc import Mapping
@@ -26,25 +26,25 @@ Layouts = tuple[Layout, ...]
 
 
 def failed(labels: Mapping[str, str]) -> bool:
-    """Return whether the mig-manager gave up on the node's last configuration."""
+    """Return whether the mig-manager failed to apply the node's last configuration."""
     return labels.get(STATE_LABEL) == "failed"
 
 
 def layouts(
     labels: Mapping[str, str], annotations: Mapping[str, str], allocatable: Mapping[str, int]
 ) -> Layouts:
-    """Return the layout of each GPU of a node that opted in, or () where it is not sure.
+    """Return the layout of each GPU of a node that opted in, or () if it is not certain.
 
-    Sure means: the configuration is one we know, the mig-manager is done with it, and the kubelet
-    offers exactly its instances.
+    It is certain if three things hold: gangsched knows the configuration, the mig-manager has
+    applied it, and the kubelet offers exactly its instances.
     """
     if labels.get(names.MIG_LABEL) != names.MIG_DYNAMIC:
         return ()
     if labels.get(STATE_LABEL, "success") != "success":
         return ()
-    found = _known(labels, annotations, allocatable)
+    configured = _known(labels, annotations, allocatable)
     offered: dict[str, int] = {}
-    for layout in found:
+    for layout in configured:
         for name, count in mig_profiles.offers(layout).items():
             offered[name] = offered.get(name, 0) + count
     mentioned = {
@@ -53,7 +53,7 @@ def layouts(
         if count and (name == GPU or mig_profiles.profile_of(name))
     }
     same = all(allocatable.get(name, 0) == count for name, count in offered.items())
-    return found if same and mentioned <= offered.keys() else ()
+    return configured if same and mentioned <= offered.keys() else ()
 
 
 def _known(
@@ -65,11 +65,11 @@ def _known(
             written = json.loads(annotations[names.MIG_LAYOUT_ANNOTATION])
             if written["config"] == config:
                 return tuple(
-                    tuple(sorted((str(name), int(count)) for name, count in one.items()))
-                    for one in written["layouts"]
+                    tuple(sorted((str(name), int(count)) for name, count in layout.items()))
+                    for layout in written["layouts"]
                 )
         except (ValueError, TypeError, KeyError, AttributeError):
-            return ()  # ours alone: a scribble there makes the node unknown, not wrong
+            return ()  # another writer changed our annotation: the layout is not known
     if config == "all-disabled":
         return ((),) * _gpus(allocatable.get(GPU, 0))
     memory = labels.get(MEMORY_LABEL, "")
@@ -82,5 +82,5 @@ def _known(
 
 
 def _gpus(count: int) -> int:
-    """Return how many GPUs to list one by one: none of a node that says it has any number."""
+    """Return how many GPUs to list one by one; 0 for a node with an absurd number of GPUs."""
     return count if count <= SHARED_GPUS.most else 0

@@ -1,4 +1,4 @@
-"""Nodes: their JSON to facts."""
+"""Decode the JSON of nodes to facts."""
 
 import msgspec
 
@@ -15,10 +15,10 @@ from gangsched.kube.decoding.schemas import any_decoder, node_decoder
 
 
 def node_fact(raw: bytes) -> f.NodeSeen:
-    """Turn a node into its fact.
+    """Return the fact of a node.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the node is malformed.
 
     """
     try:
@@ -47,5 +47,5 @@ def node_fact(raw: bytes) -> f.NodeSeen:
 
 
 def node_name(raw: bytes) -> NodeName:
-    """Return the name of a node whatever else is wrong with it."""
+    """Return the name of a node, which may be malformed otherwise."""
     return NodeName(any_decoder.decode(raw).metadata.name)

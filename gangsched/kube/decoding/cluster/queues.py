@@ -1,4 +1,4 @@
-"""Queues and Reservations: their JSON to the core's words."""
+"""Decode the JSON of Queues and Reservations to values of the core."""
 
 from typing import TypeVar
 
@@ -30,10 +30,10 @@ Namespaces = dict[str, dict[str, str]]
 
 
 def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces) -> Queue:
-    """Read a Queue.
+    """Return a Queue.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the Queue is malformed.
 
     """
     subject = f"Queue {group.metadata.name}"
@@ -45,7 +45,7 @@ def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces
     return Queue(
         name=group.metadata.name,
         parent=spec.parent,
-        quotas=tuple(_quota(one, subject) for one in spec.quotas),
+        quotas=tuple(_quota(quota_spec, subject) for quota_spec in spec.quotas),
         weight=spec.weight,
         priority=spec.priority,
         max_runtime_s=spec.maxRuntimeSeconds,
@@ -59,8 +59,8 @@ def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces
             for resource, value in sorted(spec.userLimits.items())
         ),
         budgets=tuple(
-            GpuBudget(one.gpuHours * 3600, one.periodHours * 3600, one.perUser)
-            for one in spec.budgets
+            GpuBudget(budget.gpuHours * 3600, budget.periodHours * 3600, budget.perUser)
+            for budget in spec.budgets
         ),
         order=spec.order,
         strict=spec.strict,
@@ -103,25 +103,25 @@ def amount(resource: str, value: float | str, where: str) -> int:
     """Return a quantity in the unit of quotas: GPUs in thousandths.
 
     Raises:
-        DecodeError: it is no quantity, negative, or more than any cluster has.
+        DecodeError: the value is no quantity, is negative, or exceeds any cluster.
 
     """
     counted = "cpu" if resource == GPU else resource
     try:
-        found = quantity(counted, value)
+        number = quantity(counted, value)
     except DecodeError as error:
-        said = str(error).removeprefix(f"{counted}: ")  # `where` names the resource
-        raise DecodeError(f"{where}: {said}") from error
-    if found >= 1 << 60:
+        problem = str(error).removeprefix(f"{counted}: ")  # `where` names the resource
+        raise DecodeError(f"{where}: {problem}") from error
+    if number >= 1 << 60:
         raise DecodeError(f"{where}: {shown(value)} is more than any cluster has")
-    return found
+    return number
 
 
 def reservation(group: GroupObject) -> AdvanceReservation:
-    """Read a Reservation.
+    """Return an advance reservation.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the Reservation is malformed.
 
     """
     subject = f"Reservation {group.metadata.name}"
@@ -150,22 +150,22 @@ def _time(text: str, where: str) -> float:
 
 
 def gpu_time(group: GroupObject) -> list[f.UsageRestored]:
-    """Return what an earlier process wrote down of a queue's GPU time."""
+    """Return the GPU time that an earlier process wrote into the status of a queue."""
     try:
         status = QueueStatus.model_validate(group.status)
     except ValidationError:
-        return []  # ours alone: a foreign scribble is overwritten by the next write
+        return []  # only gangsched writes the status, and the next write replaces a malformed one
     at_s = seconds(status.asOf or "")
-    found: dict[str, list[tuple[float, int, float]]] = {}
+    periods: dict[str, list[tuple[float, int, float]]] = {}
     decayed: dict[str, float] = {}
-    for one in status.spent:
-        decayed[one.user] = max(decayed.get(one.user, 0.0), one.decayedGpuSeconds)
-        if one.periodSeconds:
-            spent = (one.periodSeconds, one.period, one.gpuSeconds)
-            found.setdefault(one.user, []).append(spent)
+    for row in status.spent:
+        decayed[row.user] = max(decayed.get(row.user, 0.0), row.decayedGpuSeconds)
+        if row.periodSeconds:
+            spent = (row.periodSeconds, row.period, row.gpuSeconds)
+            periods.setdefault(row.user, []).append(spent)
     name = group.metadata.name
     return [
-        f.UsageRestored(name, user, at_s, amount, tuple(found.get(user, ())))
+        f.UsageRestored(name, user, at_s, amount, tuple(periods.get(user, ())))
         for user, amount in decayed.items()
     ]
 

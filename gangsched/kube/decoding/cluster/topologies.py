@@ -1,4 +1,4 @@
-"""Topologies and priority classes: their JSON to the values of the core."""
+"""Decode the JSON of Topologies and PriorityClasses to values of the core."""
 
 import msgspec
 from pydantic import ValidationError
@@ -11,10 +11,10 @@ from gangsched.kube.decoding.schemas import GroupObject, priority_class_decoder
 
 
 def topology(group: GroupObject) -> Topology:
-    """Read a Topology.
+    """Return a Topology.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the Topology is malformed.
 
     """
     try:
@@ -25,10 +25,10 @@ def topology(group: GroupObject) -> Topology:
 
 
 def priority_class(raw: bytes) -> tuple[str, int, bool]:
-    """Return a PriorityClass's name and value, and whether it is that of pods which name none.
+    """Return the name and value of a PriorityClass, and whether it is the default class.
 
     Raises:
-        DecodeError: it is not understood.
+        DecodeError: the PriorityClass is malformed.
 
     """
     try:

@@ -1,7 +1,7 @@
-"""PodGroups of other schedulers: where each kind is listed, and how it is read.
+"""PodGroups of other schedulers: the API path of each kind, and how it is read.
 
-`gangsched/kube/status/external_status.py` writes their status. `owners.py` has the kinds whose pods
-are a gang without a group.
+`gangsched/kube/status/external_status.py` writes their status. `owners.py` has the kinds with pods
+that are a gang without a group.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,11 +29,11 @@ Spec = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Pods of an object that start together: a gang.
+    """One gang of an object: pods that start together.
 
-    `roles` tell which of them are made only once the others run. An object whose pods start in
-    several gangs names each by its `stage`, and gives the roles of its pods as `members`. `asked`
-    are fields of our PodGroup's spec, which annotations of the object change.
+    `roles` mark the pods that the controller makes only when the other pods run. If the pods of an
+    object start in several gangs, each gang has a `stage`, and `members` are the roles of its pods.
+    `asked` are fields of our PodGroup's spec; annotations of the object have precedence.
     """
 
     minimum: int
@@ -47,24 +47,24 @@ Starts = Callable[[Spec, Mapping[str, str], frozenset[str]], Sequence[Start]]
 
 
 def least(count: Callable[[Spec, Mapping[str, str], frozenset[str]], int]) -> Starts:
-    """Return how an object's pods start that are one gang of at least so many pods."""
+    """Return `starts` of a kind with one gang per object, with `count` pods as its minimum."""
     return lambda spec, keys, ours: (Start(count(spec, keys, ours)),)
 
 
 def one_gang(gang: GangId) -> GangId:
-    """Return the id of the object that a gang belongs to, where that is the gang's own."""
+    """Return the id of the object of a gang, for kinds with one gang per object."""
     return gang
 
 
 @dataclass(frozen=True, slots=True)
 class ExternalKind:
-    """One kind.
+    """A kind of another API with objects that stand for gangs.
 
-    `starts` returns which of its pods start together, by its spec, by its labels and annotations,
-    and by the names of our scheduler. `home` returns, by a gang's id, that of the object's first
-    gang. Gangs that are `copies` are named by their pods alone, and go with the last of them.
-    `reads` are annotations that `starts` reads, and which mean nothing else here. `given` returns
-    fields of the Gang that our PodGroups do not have.
+    `starts` returns the gangs of an object. Its arguments are the spec, the labels and annotations,
+    and the names of our scheduler. `home` returns the id of the object's first gang from the id of
+    any of its gangs. If the gangs are `copies`, only the pods name them, and a gang ends with its
+    last pod. `reads` are annotations that only `starts` reads. `given` returns fields of the Gang
+    that our PodGroups do not have.
     """
 
     source: str
@@ -74,7 +74,7 @@ class ExternalKind:
     starts: Starts
     fields: Callable[[Spec, str], dict[str, Any]] = lambda _, __: {}
     templates: Callable[[Spec], Iterable[Any]] = lambda _: ()
-    """Of its pods, where it has some."""
+    """Returns the pod templates of an object."""
     home: Callable[[GangId], GangId] = one_gang
     copies: bool = False
     reads: frozenset[str] = frozenset()
@@ -82,29 +82,29 @@ class ExternalKind:
 
     @property
     def path(self) -> str:
-        """Return where all of them are listed."""
+        """Return the API path that lists all objects of the kind."""
         root = "/apis" if "/" in self.api_version else "/api"
         return f"{root}/{self.api_version}/{self.plural}"
 
     def read(
         self, group: GroupObject, priorities: Mapping[str, int], ours: frozenset[str]
     ) -> dict[str, tuple[Gang, frozenset[str]]]:
-        """Return the gangs an object stands for by their stages, each with the roles of its pods.
+        """Return the gangs of an object by stage, each with the roles of its pods.
 
         Raises:
-            DecodeError: it is not understood.
+            DecodeError: the object is malformed.
 
         """
         metadata = group.metadata
         subject = f"{self.kind} {metadata.namespace}/{metadata.name}"
         try:
             starts = self.starts(group.spec, metadata.labels | metadata.annotations, ours)
-            said = {k: v for k, v in metadata.annotations.items() if k not in self.reads}
-            asked = dialects.from_annotations(said, subject)
-            asked |= self.fields(group.spec, subject)
+            annotations = {k: v for k, v in metadata.annotations.items() if k not in self.reads}
+            fields = dialects.from_annotations(annotations, subject)
+            fields |= self.fields(group.spec, subject)
             gangs = {
-                one.stage: (self._gang(group, one, asked, priorities), one.members)
-                for one in starts
+                start.stage: (self._gang(group, start, fields, priorities), start.members)
+                for start in starts
             }
         except dialects.DialectError as error:
             raise DecodeError(str(error)) from error
@@ -122,11 +122,11 @@ class ExternalKind:
         self,
         group: GroupObject,
         start: Start,
-        asked: Mapping[str, Any],
+        own_fields: Mapping[str, Any],
         priorities: Mapping[str, int],
     ) -> Gang:
         metadata = group.metadata
-        fields = {"minMember": max(start.minimum, 1), **start.asked, **asked}
+        fields = {"minMember": max(start.minimum, 1), **start.asked, **own_fields}
         few(max(start.minimum, sum(role.count for role in start.roles)), PODS_OF_GANG)
         spec = PodGroupSpec.model_validate(fields)
         name = spec.priorityClassName
@@ -138,7 +138,7 @@ class ExternalKind:
         keys = (metadata.labels, metadata.annotations, *labels)
         queue = dialects.queue_of(*keys, admitted=admitted)
         first = foreign_id(metadata.namespace, self.source, metadata.name)
-        found = Gang(
+        gang = Gang(
             GangId(f"{first}.{start.stage}") if start.stage else first,
             spec.minMember or 1,
             start.roles,
@@ -152,33 +152,33 @@ class ExternalKind:
             user=user_of(metadata.annotations, metadata.namespace),
             implicit=self.copies,
         )
-        return replace(found, **self.given(group.spec))
+        return replace(gang, **self.given(group.spec))
 
 
 def _labels(template: Any) -> Mapping[str, str]:
     return ((template or {}).get("metadata") or {}).get("labels") or {}
 
 
-# -- how many -----------------------------------------------------------------------------------
+# -- minimum ------------------------------------------------------------------------------------
 
 
 def _member(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
     return int(spec.get("minMember") or 1)
 
 
-# -- what else they ask ---------------------------------------------------------------------------
+# -- other fields ---------------------------------------------------------------------------------
 
 
 def _volcano_fields(spec: Spec, subject: str) -> dict[str, Any]:
-    found = dialects.from_volcano(spec.get("networkTopology") or {}, subject)
-    found |= {key: spec[key] for key in ("queue", "priorityClassName") if spec.get(key)}
-    return found
+    fields = dialects.from_volcano(spec.get("networkTopology") or {}, subject)
+    fields |= {key: spec[key] for key in ("queue", "priorityClassName") if spec.get(key)}
+    return fields
 
 
 def _kai_fields(spec: Spec, subject: str) -> dict[str, Any]:
-    found = dialects.from_kai(spec.get("topologyConstraint") or {}, subject)
-    found |= {key: spec[key] for key in ("queue", "priorityClassName") if spec.get(key)}
-    return found
+    fields = dialects.from_kai(spec.get("topologyConstraint") or {}, subject)
+    fields |= {key: spec[key] for key in ("queue", "priorityClassName") if spec.get(key)}
+    return fields
 
 
 def _plugin_fields(spec: Spec, _: str) -> dict[str, Any]:
@@ -220,6 +220,6 @@ KINDS: tuple[ExternalKind, ...] = (
 
 
 def source_of(gang: GangId) -> str:
-    """Return which table a gang's id is of, or nothing for ours."""
+    """Return the source of a gang's id, or an empty string for a gang of our PodGroups."""
     name = gang.split("/", 1)[1]
     return name.split(":", 1)[0] if ":" in name else ""

@@ -1,10 +1,11 @@
-"""Objects of other controllers whose pods are a gang without a group: Jobs, JobSets, Ray jobs.
+"""Objects of other controllers with pods that are a gang without a group: Jobs, JobSets, Ray jobs.
 
-Upstream's operators run training jobs where they are installed; so do ours, whose pods name a
-group. So an object here stands for a gang once one of its pods names us (`foreign_seen.py`).
+Training jobs are run by upstream's operators or by ours. Pods that our operators make name a
+group. So an object of this module declares a gang only when one of its pods names our scheduler
+without a group (`informers/external_owners.py`).
 
-Some of these make pods only once others run: the followers of a leader, a launcher that waits for
-its workers. The gang counts all of them, and starts with those that exist by then.
+Some controllers make some pods only when other pods run: the followers of a leader, or a launcher
+that waits for its workers. The gang counts all these pods, and starts with the pods that exist.
 """
 
 from collections.abc import Iterable, Mapping
@@ -45,14 +46,14 @@ _GIVEN = tuple(
 _LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 
 Part = tuple[int, Any]
-"""How many pods, and their template."""
+"""A number of pods and their template."""
 
 
 def _together(parts: Iterable[Part], ours: frozenset[str]) -> int:
-    """Return how many pods of some parts are scheduled here.
+    """Return how many pods of some parts gangsched schedules.
 
-    Those are the parts whose templates name gangsched. If no template does, the operator writes the
-    scheduler name into all pods.
+    If a template names our scheduler, only the parts with such templates count. If no template
+    does, the operator writes the scheduler name into all pods.
     """
     counted = [(count, _scheduler(template) in ours) for count, template in parts]
     named = [count for count, is_ours in counted if is_ours]
@@ -64,7 +65,7 @@ def _scheduler(template: Any) -> str:
 
 
 def _job(spec: Spec, keys: Mapping[str, str], _: frozenset[str]) -> int:
-    """A Job's pods start together; it or a peer's annotation may let it begin with fewer."""
+    """Return how many pods of a Job start together; spec or Kueue's annotation may lower it."""
     fewer = keys.get(_MIN_PARALLELISM)
     return native_groups.least_of(spec, int(fewer) if fewer else parallel_pods(dict(spec)))
 
@@ -78,13 +79,13 @@ def _job_given(spec: Spec) -> dict[str, Any]:
 
 
 def _stateful(spec: Spec, _: Mapping[str, str], __: frozenset[str]) -> int:
-    """Pods that are created one after another cannot wait for each other."""
+    """Return the pods that start together: 1 if the controller creates pods one after another."""
     together = spec.get("podManagementPolicy") == "Parallel"
     return int(spec.get("replicas", 1)) if together else 1
 
 
 def _ray(spec: Spec, _: Mapping[str, str], ours: frozenset[str]) -> int:
-    """The head, and so many workers as each group has at least."""
+    """Return the pods of a RayCluster: the head, and the minimum of each worker group."""
     parts: list[Part] = [(1, (spec.get("headGroupSpec") or {}).get("template"))]
     for group in spec.get("workerGroupSpecs") or []:
         least = "minReplicas" if spec.get("enableInTreeAutoscaling") else "replicas"
@@ -94,7 +95,7 @@ def _ray(spec: Spec, _: Mapping[str, str], ours: frozenset[str]) -> int:
 
 
 def _ray_job(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> tuple[Start]:
-    """Its cluster, and the submitter, which is made once the cluster is ready."""
+    """Return the gang of a RayJob: its cluster, and the submitter that waits for the cluster."""
     cluster = spec.get("rayClusterSpec")
     submitter = spec.get("submitterPodTemplate")
     submits = spec.get("submissionMode", "K8sJobMode") == "K8sJobMode"
@@ -105,25 +106,25 @@ def _ray_job(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> tuple
 
 
 def _followed(minimum: int, count: int, late: int, template: Any) -> Start:
-    """Return pods of one gang that start together, the last of which are made of a template."""
+    """Return one gang; the controller makes the last `late` of its pods from a template."""
     if not late:
         return Start(minimum)
     return Start(minimum, (Role("", count, 0, _needs("", template), late=late),))
 
 
 def _needs(role: str, template: Any) -> PodRequirements:
-    """Return what a pod of a template will ask for, with the tolerations that it will be given.
+    """Return the requirements of a template's pods, with the tolerations of the API server.
 
-    The API server adds two to every pod (its plugin DefaultTolerationSeconds); without them the
-    pods that come late would count as another kind of pod.
+    The API server adds two tolerations to every pod (plugin DefaultTolerationSeconds). Without them
+    late pods would be another pod class than the pods that exist.
     """
     needs = template_needs(role, template or {}, None)
     given = tuple(
-        one
-        for one in _GIVEN
+        toleration
+        for toleration in _GIVEN
         if not any(
-            known.key in ("", one.key) and known.effect in ("", one.effect)
-            for known in needs.tolerations
+            own.key in ("", toleration.key) and own.effect in ("", toleration.effect)
+            for own in needs.tolerations
         )
     )
     return replace(needs, tolerations=(*needs.tolerations, *given)) if given else needs
@@ -132,9 +133,9 @@ def _needs(role: str, template: Any) -> PodRequirements:
 def _training(
     framework: Framework, spec: Spec, _: Mapping[str, str], ours: frozenset[str]
 ) -> tuple[Start]:
-    """All replicas, or as few as the job's policies say.
+    """Return the gang of a training job: all replicas, or the minimum of its policies.
 
-    A launcher may be made only once its workers run.
+    The operator may make the launcher only when the workers run.
     """
     policy = (spec.get("runPolicy") or {}).get("schedulingPolicy") or {}
     elastic = spec.get("elasticPolicy") or {}
@@ -157,7 +158,10 @@ def _training(
 
 
 def _leader_workers(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> tuple[Start]:
-    """One of its groups; workers may be made only once their leader runs, or has its node."""
+    """Return the gang of one group of a LeaderWorkerSet.
+
+    Its controller may make workers only when their leader runs, or has its node.
+    """
     template = spec.get("leaderWorkerTemplate") or {}
     size = int(template.get("size") or 1)
     worker = template.get("workerTemplate")
@@ -172,8 +176,8 @@ def _leader_workers(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -
 
 
 def _job_set(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> list[Start]:
-    """Replicated jobs that run at the same time; jobs that wait for others' end come apart."""
-    few(len(spec["replicatedJobs"]), ROLES)  # before their order is looked for
+    """Return a gang for each stage of a JobSet: the replicated jobs that run at the same time."""
+    few(len(spec["replicatedJobs"]), ROLES)  # before `stages` sorts them
     return [_stage(stage, keys, ours) for stage in stages("", dict(spec))]
 
 
@@ -195,16 +199,18 @@ def _stage(stage: JobSetStage, keys: Mapping[str, str], ours: frozenset[str]) ->
         needs = _needs(job["name"], _job_template(job)) if late else None
         roles.append(Role(job["name"], count, 0, needs, near, late=max(late, 0)))
         levels += [(level, pods_each(job))] if level else []
-    asked: dict[str, Any] = {}
+    constraints: dict[str, Any] = {}
     if levels:
         level, most = min(levels)[0], max(size for _, size in levels)
-        asked = {"topology": {"exclusive": level, "spread": [{"level": level, "maxPods": most}]}}
+        constraints = {
+            "topology": {"exclusive": level, "spread": [{"level": level, "maxPods": most}]}
+        }
     return Start(
         sum(map(pods, jobs)),
         tuple(roles),
         stage.group.removeprefix("-"),
         frozenset(job["name"] for job in stage.jobs),
-        asked,
+        constraints,
     )
 
 
@@ -213,9 +219,10 @@ def _job_template(job: Mapping[str, Any]) -> Any:
 
 
 def _level(job: Mapping[str, Any], keys: Mapping[str, str]) -> str:
-    """Return the label whose domains JobSet's controller gives to one Job each, or nothing.
+    """Return the node label with domains that each take one Job of a JobSet, or an empty string.
 
-    With its other strategy an administrator labelled nodes for the Jobs, and no pod waits.
+    With the strategy of node selectors an administrator labelled nodes for the Jobs, and no pod
+    waits for another.
     """
     if _BY_LABELS in keys:
         return ""
@@ -246,7 +253,9 @@ def _ray_templates(spec: Spec) -> list[Any]:
 
 
 def _training_templates(framework: Framework, spec: Spec) -> list[Any]:
-    return [one.get("template") for one in (spec.get(framework.specs) or {}).values()]
+    return [
+        replica_spec.get("template") for replica_spec in (spec.get(framework.specs) or {}).values()
+    ]
 
 
 def _training_fields(spec: Spec, _: str) -> dict[str, Any]:

@@ -48,11 +48,11 @@ async def execute(request: web.Request, worker: PodWorker | None) -> web.StreamR
     command = request.query.getall("command", [])
     if not command:
         return web.Response(status=400, text="no command is given")
-    asked = {name for name in ("input", "output", "error", "tty") if request.query.get(name) == "1"}
-    terminal = "tty" in asked
-    wanted = {"error"} | ({"stdin"} if "input" in asked else set())
-    wanted |= {"stdout"} if "output" in asked else set()
-    wanted |= {"resize"} if terminal else {"stderr"} if "error" in asked else set()
+    flags = {name for name in ("input", "output", "error", "tty") if request.query.get(name) == "1"}
+    terminal = "tty" in flags
+    wanted = {"error"} | ({"stdin"} if "input" in flags else set())
+    wanted |= {"stdout"} if "output" in flags else set()
+    wanted |= {"resize"} if terminal else {"stderr"} if "error" in flags else set()
     streams: dict[str, Stream] = {}
     there = asyncio.Event()
 
