@@ -90,7 +90,7 @@ def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
     try:
         return make_plan(snapshot, policies, at_s)
     except PolicyError:
-        return Plan(number=snapshot.number)
+        return Plan(snapshot_number=snapshot.number)
 
 
 def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator[Difference]:
@@ -117,7 +117,13 @@ def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
         if (state := engine.view.gangs.get(gang)) is not None
     )
     refusals = tuple(one for one in plan.refusals if one.waiting.gang.id not in then)
-    return Plan(planned, refusals, plan.lines, reserved=plan.reserved, number=plan.number)
+    return Plan(
+        planned,
+        refusals,
+        plan.class_refusals,
+        backfill_reservations=plan.backfill_reservations,
+        snapshot_number=plan.snapshot_number,
+    )
 
 
 def _said(placement: Placement | None) -> str:

@@ -377,7 +377,7 @@ def test_a_gang_that_no_snapshot_can_take_is_set_aside(monkeypatch, every):
     monkeypatch.setattr(views, "make", failing)
     snapshot = engine.view.snapshot_all() if every else engine.begin_cycle()
     seen = [
-        *snapshot.waiting,
+        *snapshot.pending,
         *(one for line in snapshot.equivalence_classes for one in line.gangs),
     ]
     assert [one.gang.id for one in seen] == ["ns/good"]

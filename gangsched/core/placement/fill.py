@@ -177,7 +177,7 @@ def placement(
             (member.name, cluster.names[row]) for member, row in zip(members, places, strict=True)
         )
     devices = _devices(found, nodes, snapshot)
-    return Placement(tuple(nodes), devices=devices, gpu_kind=found.gpu)
+    return Placement(tuple(nodes), devices=devices, gpu_type=found.gpu)
 
 
 def _devices(

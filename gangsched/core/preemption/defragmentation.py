@@ -216,8 +216,8 @@ class Defragmenter:
             replace(as_pending(one), queued_since_s=one.queued_since_s, priority=one.priority)
             for one in gone
         )
-        others = (one for one in left.waiting if one.gang.id != waiting.gang.id)
-        left = replace(left, waiting=(*others, *again))
+        others = (one for one in left.pending if one.gang.id != waiting.gang.id)
+        left = replace(left, pending=(*others, *again))
         return all(self.starts(one, left, None) for one in again)
 
     def _as_running(self, waiting: PendingGang, placed: Placement) -> RunningGang:

@@ -103,4 +103,4 @@ class ObjectDeadlines:
 def _asked(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
     """Return a gang as a snapshot shows it, or None if it is not pending there."""
     alike = (one for line in snapshot.equivalence_classes for one in line.gangs)
-    return next((one for one in (*snapshot.waiting, *alike) if one.gang.id == gang_id), None)
+    return next((one for one in (*snapshot.pending, *alike) if one.gang.id == gang_id), None)

@@ -18,8 +18,8 @@ class PlanFeedback:
 
     def learn(self, plan: Plan) -> None:
         """Take over what a plan reserves, and whom it could not help."""
-        self.backfill_reservations = {one.gang: one for one in plan.reserved}
-        self.preemption_infeasible |= plan.unhelped
+        self.backfill_reservations = {one.gang: one for one in plan.backfill_reservations}
+        self.preemption_infeasible |= plan.preemption_infeasible
 
     def restore(self, reservation: BackfillReservation) -> None:
         """Take over a backfill reservation that an earlier process had made."""
