@@ -218,7 +218,7 @@ def test_a_restart_and_a_gate_keep_the_names_of_their_first_release():
         "avoid": [["n", 4.0]], "most_per_node": 5, "most_until_s": 6.0, "given_up": "late",
         "held_back": True, "promised_s": 7.0, "promised": [["p", "n"]],
     }  # fmt: skip
-    restored = fact_of(Entry("fact", 1.0, "PastSeen", past))
+    restored = fact_of(JournalEntry("fact", 1.0, "PastSeen", past))
     assert restored == f.HistoryRestored(
         GangId("ns/g"), created_s=1.0, attained_service_s=2.0, backoff_until_s=3.0,
         excluded_nodes=((NodeName("n"), 4.0),), pods_per_node_max=5, pods_per_node_until_s=6.0,
@@ -231,14 +231,14 @@ def test_a_restart_and_a_gate_keep_the_names_of_their_first_release():
         "needs": to_wire(PodRequirements()),
         "held_by": "example.com/gate",
     }
-    gated = fact_of(Entry("fact", 1.0, "PodSeen", pod))
+    gated = fact_of(JournalEntry("fact", 1.0, "PodSeen", pod))
     assert gated.gated_by == "example.com/gate"
     used = {"queue": "q", "user": "u", "at_s": 1.0, "decayed": 2.0}
-    counted = fact_of(Entry("fact", 1.0, "GpuTimeSeen", used))
+    counted = fact_of(JournalEntry("fact", 1.0, "GpuTimeSeen", used))
     assert counted == f.UsageRestored("q", "u", 1.0, 2.0)
     for fact, data in ((restored, past), (gated, pod), (counted, used)):
         assert to_wire(fact) | data == to_wire(fact)
-    placed = Entry("plan", 1.0, data={"ns/g": {"nodes": [["p", "n"]], "gpu_kind": "H100"}})
+    placed = JournalEntry("plan", 1.0, data={"ns/g": {"nodes": [["p", "n"]], "gpu_kind": "H100"}})
     (placement,) = placements_of(placed).values()
     assert placement.gpu_type == "H100"
     assert to_wire(placement)["gpu_kind"] == "H100"
