@@ -28,8 +28,8 @@ class Shortfall:
 class Usage:
     """Usage of every queue; planners get a copy.
 
-    `capacity` is what the whole cluster has, against which shares are measured. `decayed` holds
-    GPU-seconds of the past at their present weight, by queue, where the ledger keeps them.
+    `capacity` is what the whole cluster has, against which shares are measured.
+    `historical_gpu_s` are decayed GPU-seconds by queue at one moment; only snapshots have them.
     """
 
     def __init__(
@@ -37,30 +37,37 @@ class Usage:
         tree: QueueTree,
         capacity: Mapping[QuotaKey, int] | None = None,
         loans: dict[str, Totals] | None = None,
+        historical_gpu_s: Mapping[str, float] | None = None,
     ) -> None:
         self.tree = tree
         self.capacity = dict(capacity or {})
         self.subtree_usage: dict[str, Totals] = {}
         self.firm: dict[str, Totals] = {}
-        self.historical_gpu_s: dict[str, float] = {}
+        self.historical_gpu_s: Mapping[str, float] = historical_gpu_s or {}
         self._borrowed_usage = loans or {}
         self._availability: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
         self._empty: Usage | None = None
         # Queues with totals of this copy alone: copies share the others until a copy charges them.
         self._owned: set[str] = set()
 
+    def at_moment(self, historical_gpu_s: Mapping[str, float]) -> "Usage":
+        """Return a copy with the historical usage of queues at one moment, for a snapshot."""
+        return self._copied("", historical_gpu_s)
+
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; of one tree alone where its top is named."""
+        return self._copied(top, self.historical_gpu_s)
+
+    def _copied(self, top: str, historical_gpu_s: Mapping[str, float]) -> "Usage":
         held, borrowed, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
         if top:
             names = self.tree.subtree(top)
             held = {name: held[name] for name in names if name in held}
             borrowed = {name: borrowed[name] for name in names if name in borrowed}
             firm = {name: firm[name] for name in names if name in firm}
-        other = Usage(self.tree, self.capacity, borrowed)
+        other = Usage(self.tree, self.capacity, borrowed, historical_gpu_s)
         other.subtree_usage, other.firm = held, firm
         self._owned.clear()
-        other.historical_gpu_s = self.historical_gpu_s
         other._empty = self._empty
         return other
 
