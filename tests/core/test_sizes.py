@@ -58,7 +58,7 @@ _MANY_KINDS = """
 from tests.core.test_sizes import of_kinds
 from builders import an_engine, node
 from gangsched.core import facts as f
-from gangsched.core.model.constraints import TopologyRequest, Constraints
+from gangsched.core.model.constraints import LevelRequest, Constraints
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from gangsched.core.model.topology import Level, Topology
@@ -68,7 +68,7 @@ from policies.fifo import Fifo
 engine = an_engine(*(node(f"n{i}", cpu=64_000 - 1000 * i, labels={"rack": f"r{i // 8}"})
                      for i in range(60)))
 engine.observe(f.TopologySeen(Topology("default", (Level("rack", "rack"),))), 0.0)
-near = Constraints(near=TopologyRequest(preferred="rack"))
+near = Constraints(near=LevelRequest(preferred="rack"))
 engine.observe(f.GangSeen(of_kinds("a", 64, constraints=near)), 0.0)
 plan = make_plan(engine.begin_cycle(), Policies(Fifo(), Cpsat()), 0.0)
 print(len(plan.placements))
