@@ -14,7 +14,7 @@ class Batch:
     """
 
     window_s: float = 60.0
-    by_age: ClassVar[bool] = True
+    orders_by_age: ClassVar[bool] = True
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: higher priority first, then the longest waiting."""

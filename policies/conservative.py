@@ -12,6 +12,6 @@ class Conservative:
 
     most: int = 50
 
-    def reserves(self, made: int) -> bool:
+    def allows_reservation(self, count: int) -> bool:
         """Return whether one more gang gets a reservation."""
-        return made < self.most
+        return count < self.most

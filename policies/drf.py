@@ -14,4 +14,4 @@ class Drf:
 
     def key(self, view: QueueView) -> tuple[float, ...]:
         """Return the sort key: priority, use above nominal quota, then share over weight."""
-        return (-view.queue.priority, float(view.beyond), view.share)
+        return (-view.queue.priority, float(view.exceeds_nominal), view.dominant_share)

@@ -9,6 +9,6 @@ class Easy:
 
     heads: int = 1
 
-    def reserves(self, made: int) -> bool:
+    def allows_reservation(self, count: int) -> bool:
         """Return whether one more gang gets a reservation."""
-        return made < self.heads
+        return count < self.heads

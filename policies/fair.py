@@ -15,4 +15,9 @@ class Fair:
 
     def key(self, view: QueueView) -> tuple[float, ...]:
         """Return the sort key: priority, use above nominal quota, then decayed use over weight."""
-        return (-view.queue.priority, float(view.beyond), view.decayed, view.share)
+        return (
+            -view.queue.priority,
+            float(view.exceeds_nominal),
+            view.historical_gpu_s,
+            view.dominant_share,
+        )

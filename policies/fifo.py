@@ -10,7 +10,7 @@ from gangsched.core.model.gangs import PendingGang
 class Fifo:
     """Higher priority first, then the longest waiting; the name breaks ties."""
 
-    by_age: ClassVar[bool] = True
+    orders_by_age: ClassVar[bool] = True
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key; it does not depend on the time."""

@@ -7,6 +7,6 @@ from dataclasses import dataclass
 class Greedy:
     """The behaviour of most schedulers on Kubernetes; a large gang may never start."""
 
-    def reserves(self, made: int) -> bool:
+    def allows_reservation(self, count: int) -> bool:
         """Return False: no gang gets a reservation."""
         return False

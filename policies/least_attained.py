@@ -18,7 +18,7 @@ class LeastAttained:
 
     threshold_gpu_s: float = 3_600.0
     promote: float = 8.0
-    by_age: ClassVar[bool] = False
+    orders_by_age: ClassVar[bool] = False
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: the queue by attained service, then arrival."""

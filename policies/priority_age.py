@@ -11,7 +11,7 @@ class PriorityAge:
     """A priority point is worth `point_s` seconds of waiting (Slurm's multifactor age, linear)."""
 
     point_s: float = 600.0
-    by_age: ClassVar[bool] = True
+    orders_by_age: ClassVar[bool] = True
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: priority plus age, in points."""

@@ -20,7 +20,7 @@ class Shortest:
 
     service: float = 0.0
     patience_s: float = 86_400.0
-    by_age: ClassVar[bool] = False
+    orders_by_age: ClassVar[bool] = False
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key: the remaining run time."""

@@ -62,15 +62,15 @@ SAMPLES = (
     Sample(
         "restart: who was given up is tried again",
         f"{CORE}/engine/observed/carried_over.py",
-        'gang.retry.failure_message = past.given_up if past.declared == _declared(gang) else ""',
+        'gang.retry.failure_message = past.failure_message if as_declared else ""',
         'gang.retry.failure_message = ""',
         QUEUES,
     ),
     Sample(
         "restart: promises are not kept",
         f"{CORE}/engine/observed/carried_over.py",
-        "promised_s=reservation.start_s if reservation is not None else None,",
-        "promised_s=None,",
+        "reserved_start_s=reservation.start_s if reservation is not None else None,",
+        "reserved_start_s=None,",
         "tests/property/test_restarted_engine.py",
     ),
     Sample(
@@ -237,15 +237,15 @@ SAMPLES = (
     Sample(
         "policies: room is kept for nobody",
         "policies/easy.py",
-        "return made < self.heads",
-        "return made < 0",
+        "return count < self.heads",
+        "return count < 0",
         QUEUES,
     ),
     Sample(
         "policies: queues within their guarantee do not come first",
         "policies/drf.py",
-        "return (-view.queue.priority, float(view.beyond), view.share)",
-        "return (-view.queue.priority, view.share)",
+        "return (-view.queue.priority, float(view.exceeds_nominal), view.dominant_share)",
+        "return (-view.queue.priority, view.dominant_share)",
         "tests/policies/test_policies.py",
     ),
 )

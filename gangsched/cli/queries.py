@@ -120,7 +120,7 @@ def _explain_pending(
         return view.engine.view.refusals.get(gang) or incomplete_reason(state), None
     snapshot = view.engine.view.snapshot_all(view.now_s)
     plan = make_plan(snapshot, view.policies, view.now_s)
-    reservation = next((item for item in plan.reserved if item.gang == gang), None)
+    reservation = next((item for item in plan.backfill_reservations if item.gang == gang), None)
     for pending, refusal in plan.refusals:
         if pending.gang.id == gang:
             fresh = view.engine.view.snapshot_all(view.now_s)
@@ -216,7 +216,7 @@ def queue(view: ClusterView, name: str) -> list[Data]:
     predictions = view.predictions()
     plan = make_plan(view.engine.view.snapshot_all(view.now_s), view.policies, view.now_s)
     refusals = {pending.gang.id: refusal for pending, refusal in plan.refusals}
-    reservations = {reservation.gang: reservation for reservation in plan.reserved}
+    reservations = {reservation.gang: reservation for reservation in plan.backfill_reservations}
     rows: list[Data] = []
     for pending in in_queue_order(snapshot, view.policies, view.now_s):
         gang, own = pending.gang.id, pending.gang.queue

@@ -104,7 +104,7 @@ class UsageRestored:
     queue: str
     user: str
     at_s: float
-    decayed: float
+    historical_gpu_s: float
     spent: tuple[tuple[float, int, float], ...] = ()
 
 
@@ -130,8 +130,8 @@ class PodSeen:
     for its gang, and `devices` the GPUs that it shares. `minimum` is how many members started
     together when it was bound, 0 if unknown. `invalid` says what is wrong with its request: the pod
     uses its node like any other, but its gang is not planned. `ready` is its condition Ready.
-    `gated` says whether it has our scheduling gate, and `held_by` names another gate that has to be
-    removed before the pod may be placed. `ended` is true once its containers have ended for good
+    `gated` says whether it has our scheduling gate, and `gated_by` names another gate that has to
+    be removed before the pod may be placed. `ended` is true once its containers have ended for good
     (phase Succeeded or Failed); with `failed` its work was not done. No gang is preempted for a pod
     that does not `preempt`.
     """
@@ -146,7 +146,7 @@ class PodSeen:
     failed: bool = False
     terminating: bool = False
     gated: bool = False
-    held_by: str = ""
+    gated_by: str = ""
     priority: int = 0
     created_s: float = 0.0
     rank: int | None = None
@@ -178,33 +178,34 @@ class AssignmentsRestored:
 class HistoryRestored:
     """What an earlier process knew of a gang and no other object stores (restart).
 
-    Times are seconds on the clock of facts. `since_s` is when the gang was created: a new gang of
-    the same name has no history. `declared` is a checksum of its declaration: a gang that had
-    `given_up` is tried again once that changes. `promised_s` and `promised` are the start and the
-    nodes of its backfill reservation. It was in back-off until `not_before_s`, and excluded the
-    nodes of `avoid`, each until a time. `admitted` is the quota that it had at once since it
-    started; the pods of `vacated` places ran and are gone. `places` are assigned to it, beside the
-    assignments in its status; it was `held_back` while the gangs there terminated.
+    Times are seconds on the clock of facts. `created_s` is when the gang was created: a new gang of
+    the same name has no history. `declared` is a checksum of its declaration: a gang that
+    failed with `failure_message` is tried again once that changes. `reserved_start_s` and
+    `reserved_nodes` are its backfill reservation. It was in back-off until `backoff_until_s`, and
+    excluded the nodes of `excluded_nodes`, each until a time. `admitted` is the quota that it had
+    at once since it started; the pods of `vacated` places ran and are gone. `places` are assigned
+    to it, beside the assignments in its status; with `waits_for_capacity` gangs there still
+    terminated.
     """
 
     gang: GangId
-    since_s: float
+    created_s: float
     declared: int = 0
     attempts: int = 0
     no_shows: int = 0
     unready_tries: int = 0
-    attained_s: float = 0.0
-    not_before_s: float | None = None
-    avoid: tuple[tuple[NodeName, float], ...] = ()
-    most_per_node: int | None = None
-    most_until_s: float | None = None
-    given_up: str = ""
+    attained_service_s: float = 0.0
+    backoff_until_s: float | None = None
+    excluded_nodes: tuple[tuple[NodeName, float], ...] = ()
+    pods_per_node_max: int | None = None
+    pods_per_node_until_s: float | None = None
+    failure_message: str = ""
     admitted: tuple[tuple[QuotaKey, int], ...] = ()
     vacated: tuple[PodName, ...] = ()
     places: tuple[tuple[PodName, NodeName], ...] = ()
-    held_back: bool = False
-    promised_s: float | None = None
-    promised: tuple[tuple[PodName, NodeName], ...] = ()
+    waits_for_capacity: bool = False
+    reserved_start_s: float | None = None
+    reserved_nodes: tuple[tuple[PodName, NodeName], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gangsched.core.model.placement import Placement
 from gangsched.core.model.queues import Amounts, Queue
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.quota.usage import Usage
-from gangsched.core.renamed import renamed
+from gangsched.core.renamed import RenamedAttribute, renamed
 from gangsched.core.snapshot import RunningGang, Snapshot
 
 
@@ -32,24 +32,29 @@ class PolicyError(Exception):
 class QueueView:
     """A queue as a sharing policy sees it, with what a gang at its head would add.
 
-    `share` is the dominant share over the weight; `decayed` are past GPU-seconds over the weight.
-    With `beyond` the queue would run on borrowed quota.
+    `dominant_share` and `historical_gpu_s` (decayed past use) are over the weight of the queue.
+    `exceeds_nominal` says that the queue would then borrow quota.
     """
 
     queue: Queue
-    share: float
-    decayed: float
-    beyond: bool
+    dominant_share: float
+    historical_gpu_s: float
+    exceeds_nominal: bool
+
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        beyond = RenamedAttribute("exceeds_nominal")
+        decayed = RenamedAttribute("historical_gpu_s")
+        share = RenamedAttribute("dominant_share")
 
 
 class QueueOrder(Protocol):
     """Which gang is next inside a queue.
 
-    With `by_age`, of gangs with equal requests and priority the older always goes
+    With `orders_by_age`, of gangs with equal requests and priority the older always goes
     first: then a cycle need not ask for the key of each.
     """
 
-    by_age: ClassVar[bool]
+    orders_by_age: ClassVar[bool]
 
     def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
         """Return the sort key of a gang; the smallest goes first. Ties must not exist."""
@@ -74,8 +79,8 @@ class Sharing(Protocol):
 class Backfill(Protocol):
     """Which gangs may start while an earlier gang waits for capacity."""
 
-    def reserves(self, made: int) -> bool:
-        """Return whether a gang that does not fit gets a reservation, after `made` others.
+    def allows_reservation(self, count: int) -> bool:
+        """Return whether a gang that does not fit gets a reservation, after `count` others.
 
         Nothing that starts later may delay such a gang.
         """

@@ -125,7 +125,7 @@ class Snapshot:
     """
 
     cluster: Cluster
-    waiting: tuple[PendingGang, ...]
+    pending: tuple[PendingGang, ...]
     usage: Usage = field(default_factory=lambda: Usage(QueueTree()))
     driver_checks_unmodelled: bool = True
     running: tuple[RunningGang, ...] = ()
@@ -150,6 +150,7 @@ class Snapshot:
         solving = RenamedAttribute("solver_budget")
         starts = RenamedAttribute("pods_max")
         unhelped = RenamedAttribute("preemption_infeasible")
+        waiting = RenamedAttribute("pending")
 
     @property
     def occupants(self) -> tuple[RunningGang, ...]:

@@ -50,8 +50,8 @@ class Pseudonyms:
                 case f.PodSeen():
                     self._pod(fact)
                 case f.HistoryRestored():
-                    self._learn(*(node for node, _ in fact.avoid))
-                    for name in (*fact.vacated, *dict(fact.places), *dict(fact.promised)):
+                    self._learn(*(node for node, _ in fact.excluded_nodes))
+                    for name in (*fact.vacated, *dict(fact.places), *dict(fact.reserved_nodes)):
                         self._place(name, fact.gang)
                 case f.AssignmentsRestored():
                     for name, _ in fact.assignments:

@@ -90,7 +90,7 @@ def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
     try:
         return make_plan(snapshot, policies, at_s)
     except PolicyError:
-        return Plan(number=snapshot.number)
+        return Plan(snapshot_number=snapshot.number)
 
 
 def _compare(at_s: float, then: dict[GangId, Placement], plan: Plan) -> Iterator[Difference]:
@@ -121,7 +121,13 @@ def _as_then(plan: Plan, then: dict[GangId, Placement], engine: Engine) -> Plan:
     refusals = tuple(
         refused_gang for refused_gang in plan.refusals if refused_gang.waiting.gang.id not in then
     )
-    return Plan(planned, refusals, plan.lines, reserved=plan.reserved, number=plan.number)
+    return Plan(
+        planned,
+        refusals,
+        plan.class_refusals,
+        backfill_reservations=plan.backfill_reservations,
+        snapshot_number=plan.snapshot_number,
+    )
 
 
 def _described(placement: Placement | None) -> str:

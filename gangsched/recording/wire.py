@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import inspect
 
+from gangsched.core import facts as f
 from gangsched.core.engine.limits import Limits
 from gangsched.core.model import wire_names
 
@@ -21,6 +22,20 @@ Convert = Callable[[Any], Any]
 
 FIELDS: Mapping[type, Mapping[str, str]] = {
     **wire_names.FIELDS,
+    f.HistoryRestored: {
+        "attained_service_s": "attained_s",
+        "backoff_until_s": "not_before_s",
+        "created_s": "since_s",
+        "excluded_nodes": "avoid",
+        "failure_message": "given_up",
+        "pods_per_node_max": "most_per_node",
+        "pods_per_node_until_s": "most_until_s",
+        "reserved_nodes": "promised",
+        "reserved_start_s": "promised_s",
+        "waits_for_capacity": "held_back",
+    },
+    f.PodSeen: {"gated_by": "held_by"},
+    f.UsageRestored: {"historical_gpu_s": "decayed"},
     Limits: {
         "advice_ttl_s": "advice_s",
         "node_exclusion_s": "avoid_s",
@@ -81,7 +96,11 @@ def _renaming_of(info: inspect.Type) -> Convert | None:
         case inspect.DictType(value_type=item_type):
             value = _renaming_of(item_type)
             return value and _on_mapping(value)
-        case inspect.VarTupleType(item_type=item_type) | inspect.FrozenSetType(item_type=item_type):
+        case (
+            inspect.ListType(item_type=item_type)
+            | inspect.VarTupleType(item_type=item_type)
+            | inspect.FrozenSetType(item_type=item_type)
+        ):
             item = _renaming_of(item_type)
             return item and _on_list(item)
         case inspect.UnionType(types=types):

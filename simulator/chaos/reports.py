@@ -82,7 +82,7 @@ def past_view(text: str, now_s: float) -> dict[str, View]:
     for fact in gang_history.read(text or "{}"):
         if isinstance(fact, HistoryRestored):
             view = _past(fact, now_s)
-            if view != _past(HistoryRestored(fact.gang, fact.since_s, fact.declared), now_s):
+            if view != _past(HistoryRestored(fact.gang, fact.created_s, fact.declared), now_s):
                 views[fact.gang] = view
     return views
 
@@ -93,7 +93,11 @@ def ends_within(text: str, from_s: float, until_s: float) -> bool:
         at_s
         for fact in gang_history.read(text or "{}")
         if isinstance(fact, HistoryRestored)
-        for at_s in (fact.not_before_s, fact.most_until_s, *(until_s for _, until_s in fact.avoid))
+        for at_s in (
+            fact.backoff_until_s,
+            fact.pods_per_node_until_s,
+            *(until_s for _, until_s in fact.excluded_nodes),
+        )
     )
     return any(at_s is not None and from_s < at_s <= until_s for at_s in ends)
 
@@ -103,19 +107,21 @@ def _past(past: HistoryRestored, now_s: float) -> View:
         return at_s if at_s is not None and at_s > now_s else None
 
     return {
-        "wait": past.since_s,
+        "wait": past.created_s,
         "declaration": past.declared,
-        "tries": (past.attempts, past.no_shows, past.unready_tries, past.given_up),
-        "work done": past.attained_s,
-        "back-off": later(past.not_before_s),
-        "excluded nodes": sorted((node, at_s) for node, at_s in past.avoid if at_s > now_s),
-        "most on a node": past.most_per_node if later(past.most_until_s) else None,
+        "tries": (past.attempts, past.no_shows, past.unready_tries, past.failure_message),
+        "work done": past.attained_service_s,
+        "back-off": later(past.backoff_until_s),
+        "excluded nodes": sorted(
+            (node, at_s) for node, at_s in past.excluded_nodes if at_s > now_s
+        ),
+        "most on a node": past.pods_per_node_max if later(past.pods_per_node_until_s) else None,
         "admitted quota": sorted(past.admitted),
         "vacated places": sorted(past.vacated),
         "assigned places": sorted(past.places),
-        "held back": past.held_back,
-        "reservation": None if past.promised_s is None else rfc3339(past.promised_s),
-        "reservation places": sorted(past.promised),
+        "held back": past.waits_for_capacity,
+        "reservation": None if past.reserved_start_s is None else rfc3339(past.reserved_start_s),
+        "reservation places": sorted(past.reserved_nodes),
     }
 
 

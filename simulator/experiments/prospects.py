@@ -55,10 +55,10 @@ def hopeless(
     for fact in facts:
         engine.observe(fact, 0.0)
     view = engine.view.snapshot_all()
-    empty = replace(view, waiting=())
+    empty = replace(view, pending=())
     jobs_of = {equal[0].id: equal for equal in classes.values()}
     hopeless_jobs: dict[GangId, Hopeless] = {}
-    for waiting in view.waiting:
+    for waiting in view.pending:
         plan = make_plan(
             replace(empty, equivalence_classes=(EquivalenceClassView((waiting,), 0.0),)),
             policies,
@@ -66,7 +66,7 @@ def hopeless(
         )
         refusals = (
             *(refused.refusal for refused in plan.refusals),
-            *(refusal for _, refusal in plan.lines),
+            *(refusal for _, refusal in plan.class_refusals),
         )
         proved = next((refusal for refusal in refusals if refusal.proved), None)
         if proved is not None:

@@ -162,7 +162,7 @@ class TenantCluster:
                     self._advisor.advise(waiting, refusal, self._advisor.on(waiting))
                 )
         snapshot = engine.view.snapshot_all(self.now_s)
-        if snapshot.waiting:
+        if snapshot.pending:
             forecast(snapshot, self._policies, self.now_s, Effort(1, 5, 50))
         self.settle()
 

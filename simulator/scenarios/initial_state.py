@@ -48,7 +48,7 @@ def read_initial_state(path: Path) -> InitialState:
     restored = restore(path)
     engine, now_s = restored.engine, restored.now_s
     running = engine.view.running()
-    waiting = engine.view.snapshot_all(now_s).waiting
+    waiting = engine.view.snapshot_all(now_s).pending
     return InitialState(
         tuple(node for node in engine.view.cluster.nodes if node is not None),
         tuple(engine.view.queues.values()),

@@ -54,7 +54,7 @@ class Comparison:
         before, after = _view(old, now_s), _view(new, now_s)
         self.moments += 1
         self.gangs += len(old.view.gangs)
-        self.waiting += len(before.waiting)
+        self.waiting += len(before.pending)
         self.reservations += len(before.backfill_reservations)
         self.backing_off += sum(
             gang.retry.backoff_until_s is not None for gang in old.view.gangs.values()
@@ -157,7 +157,7 @@ def _view(engine: Engine, now_s: float) -> Snapshot:
     view = engine.view.snapshot_all(now_s)
     return replace(
         view,
-        waiting=tuple(_fresh(engine, gang) for gang in sorted(view.waiting, key=_name)),
+        pending=tuple(_fresh(engine, gang) for gang in sorted(view.pending, key=_name)),
         running=tuple(_fresh(engine, gang) for gang in sorted(view.running, key=_name)),
         preemption_infeasible=frozenset(),
         solver_budget=SolverBudget(),
@@ -175,7 +175,7 @@ def _name(gang: PendingGang | RunningGang) -> GangId:
 
 def _queue_order(view: Snapshot, policies: Policies, now_s: float) -> list[GangId]:
     order = QueueOrderIterator(
-        view.waiting, view.equivalence_classes, view.usage.copy(), policies, now_s, charge_of
+        view.pending, view.equivalence_classes, view.usage.copy(), policies, now_s, charge_of
     )
     return [pending.gang.id for pending in order]
 
@@ -300,4 +300,6 @@ def _reasons(plan: Plan) -> dict[GangId, object]:
 
 
 def _reservations(plan: Plan) -> dict[GangId, object]:
-    return {reserved.gang: (reserved.start_s, reserved.nodes) for reserved in plan.reserved}
+    return {
+        reserved.gang: (reserved.start_s, reserved.nodes) for reserved in plan.backfill_reservations
+    }

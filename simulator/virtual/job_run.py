@@ -167,7 +167,7 @@ class JobRun:
             snapshot = self.engine.begin_cycle(now_s=self.now_s, pods_max=starts)
             plan = make_plan(snapshot, self._policies, self.now_s)
             self.cycles += 1
-            if undecided == 99 and not (plan.placements or plan.refusals or plan.lines):
+            if undecided == 99 and not (plan.placements or plan.refusals or plan.class_refusals):
                 raise ViolationError(
                     f"t={self.now_s:.3f} gangs are planned again and again, to no decision"
                 )

@@ -47,8 +47,8 @@ def replan(
         gang = Gang(job.id, job.pods, (role,), created_s=job.at_s, expected_runtime_s=job.runtime_s)
         engine.observe(GangSeen(gang), 0.0)
     view = engine.view.snapshot_all()
-    pending = {gang.gang.id: gang for gang in view.waiting}
-    view = replace(view, waiting=())
+    pending = {gang.gang.id: gang for gang in view.pending}
+    view = replace(view, pending=())
     all_jobs = [JobProgress(job, pending[job.id], job.runtime_s) for job in jobs]
     arrivals = sorted(all_jobs, key=lambda progress: progress.job.at_s)
     active: dict[GangId, JobProgress] = {}

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -361,8 +362,7 @@ def test_a_snapshot_is_taken_whatever_amounts_are_asked():
 # -- what no snapshot can take --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("every", [False, True])
-def test_a_gang_that_no_snapshot_can_take_is_set_aside(monkeypatch, every):
+def test_a_gang_that_no_snapshot_can_take_is_set_aside_by_the_next_cycle(monkeypatch):
     engine = an_engine(node("n"))
     for name in ("bad", "good"):
         engine.observe(f.GangSeen(templated(name, 1)), 0.0)
@@ -375,9 +375,14 @@ def test_a_gang_that_no_snapshot_can_take_is_set_aside(monkeypatch, every):
         return made(state)
 
     monkeypatch.setattr(views, "make", failing)
-    snapshot = engine.view.snapshot_all() if every else engine.begin_cycle()
+    bad = engine.view.gangs[GangId("ns/bad")]
+    before = (bad.version, replace(bad.retry), bad.is_plannable())
+    assert [one.gang.id for one in engine.view.snapshot_all().pending] == ["ns/good"]
+    assert not engine.view.refusals
+    assert (bad.version, bad.retry, bad.is_plannable()) == before
+    snapshot = engine.begin_cycle()
     seen = [
-        *snapshot.waiting,
+        *snapshot.pending,
         *(one for line in snapshot.equivalence_classes for one in line.gangs),
     ]
     assert [one.gang.id for one in seen] == ["ns/good"]

@@ -128,7 +128,7 @@ def _plan(snapshot: Snapshot, at_s: float, policies: Policies) -> Plan:
     try:
         return make_plan(snapshot, policies, at_s)
     except PolicyError:
-        return Plan(number=snapshot.number)
+        return Plan(snapshot_number=snapshot.number)
 
 
 def path_of(name: str) -> Path:

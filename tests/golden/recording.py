@@ -275,7 +275,7 @@ class Recorded(ApiCallJobRun):
             self._wild_pod(name, asks(1, 4000), node=node, started_s=self.now_s)
         else:
             gang = GangId(f"other/pod:p{self._uids}")
-            self._wild_pod(name, asks(1), gang, held_by="example.com/gate", invalid="")
+            self._wild_pod(name, asks(1), gang, gated_by="example.com/gate", invalid="")
 
     def _deletes(self) -> None:
         """Have a group's owner delete it."""

@@ -206,7 +206,7 @@ def test_order_is_priority_then_age():
 
 
 def test_queues_within_their_guarantee_come_before_those_that_would_borrow():
-    within = QueueView(Queue("a"), share=0.9, decayed=0.0, beyond=False)
-    borrows = QueueView(Queue("b"), share=0.1, decayed=0.0, beyond=True)
+    within = QueueView(Queue("a"), dominant_share=0.9, historical_gpu_s=0.0, exceeds_nominal=False)
+    borrows = QueueView(Queue("b"), dominant_share=0.1, historical_gpu_s=0.0, exceeds_nominal=True)
     for policy in (Drf(), Fair()):
         assert policy.key(within) < policy.key(borrows), policy

@@ -2,17 +2,26 @@
 
 import ast
 import importlib
+import pickle
 import sys
 import types
+from dataclasses import dataclass, replace
+from importlib.metadata import EntryPoint
+from typing import ClassVar
 
-import numpy as np
 import pytest
 from builders import needs, node, templated, waiting
 
-from gangsched import policy_api
+from gangsched import plugins, policy_api
+from gangsched.config import SchedulerConfig
 from gangsched.core import policy
 from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.queues import Queue
+from gangsched.core.planning.planner import make_plan
+from gangsched.core.policy import Policies
 from gangsched.core.snapshot import RunningGang, Snapshot
+from policies.pack import Pack
 
 BEFORE = """
 from dataclasses import dataclass
@@ -107,6 +116,7 @@ def test_the_policy_api_has_its_documented_names_and_no_others():
         ("solving", "solver_budget"),
         ("starts", "pods_max"),
         ("unhelped", "preemption_infeasible"),
+        ("waiting", "pending"),
     ],
 )
 def test_a_snapshot_is_read_by_names_of_before(old, today):
@@ -115,13 +125,81 @@ def test_a_snapshot_is_read_by_names_of_before(old, today):
         assert getattr(snapshot, old) == getattr(snapshot, today)
 
 
-def test_bins_and_reasons_are_read_by_names_of_before():
-    bins = policy_api.Bins(Cluster(), needs(1), None, np.array([2]), np.array([0]), 1)
-    with pytest.warns(DeprecationWarning, match=r"Bins\.room is capacity now"):
-        assert bins.room is bins.capacity
-    with pytest.warns(DeprecationWarning, match=r"Reason\.NO_ROOM is NOT_ENOUGH_FREE now"):
-        assert policy_api.Reason.NO_ROOM is policy_api.Reason.NOT_ENOUGH_FREE
-    assert "NO_ROOM" not in policy_api.Reason.__members__
+def test_a_queue_and_a_placement_are_read_by_names_of_before():
+    view = policy.QueueView(Queue("q"), 0.5, 7.0, exceeds_nominal=True)
+    for old, today in (
+        ("beyond", "exceeds_nominal"),
+        ("decayed", "historical_gpu_s"),
+        ("share", "dominant_share"),
+    ):
+        with pytest.warns(DeprecationWarning, match=rf"QueueView\.{old} is {today} now"):
+            assert getattr(view, old) == getattr(view, today)
+    with pytest.warns(DeprecationWarning, match=r"Placement\.gpu_kind is gpu_type now"):
+        assert policy_api.Placement((), gpu_type="H100").gpu_kind == "H100"
+
+
+@dataclass(frozen=True, slots=True)
+class ReservesBefore:
+    """A backfill policy as it was written for the release before."""
+
+    most: int = 2
+
+    def reserves(self, made: int) -> bool:
+        return made < self.most
+
+
+@dataclass(frozen=True, slots=True)
+class YoungestBefore:
+    """An order as it was written for the release before."""
+
+    by_age: ClassVar[bool] = False
+
+    def key(self, waiting: PendingGang, now_s: float) -> tuple[float | str, ...]:
+        return (-waiting.queued_since_s, waiting.gang.id)
+
+    def peers(self, first: PendingGang, other: PendingGang) -> bool:
+        return first is other
+
+
+def test_a_plugin_with_members_of_before_is_loaded_and_warns(monkeypatch, caplog):
+    groups = {
+        "gangsched.backfills": {"before": ReservesBefore},
+        "gangsched.orders": {"before": YoungestBefore},
+    }
+    real = plugins.entry_points
+
+    def points(group):
+        more = groups.get(group, {}).items()
+        made = [EntryPoint(name, f"{__name__}:{cls.__name__}", group) for name, cls in more]
+        return [*real(group=group), *made]
+
+    monkeypatch.setattr(plugins, "entry_points", points)
+    changes = {"order": "before", "backfill": "before", "backfill_options": {"most": 3}}
+    config = SchedulerConfig(**changes)
+    policies = pickle.loads(pickle.dumps(plugins.load_policies(config)))  # noqa: S301 -- made here
+    assert [policies.backfill.allows_reservation(count) for count in (2, 3)] == [True, False]
+    for order in (policies.order, policies.orders["before"]):
+        assert order.orders_by_age is False
+        assert order.key(waiting(templated("g", 1)), 0.0)[1] == "ns/g"
+    said = {record.getMessage().partition(";")[0] for record in caplog.records}
+    assert said == {
+        "policy before (backfill): member reserves is named allows_reservation now",
+        "policy before (order): member by_age is named orders_by_age now",
+    }
+    caplog.clear()
+    assert type(plugins.load_policies(SchedulerConfig(order="fifo")).order).__name__ == "Fifo"
+
+
+def test_a_plugin_with_members_of_before_plans():
+    before = plugins._adapted(YoungestBefore(), "order", "before")
+    made = Cluster()
+    made.put_node(node("n", cpu=8_000))
+    gangs = tuple(
+        replace(waiting(templated(name, 1, needs(1))), queued_since_s=at_s)
+        for name, at_s in (("a", 1.0), ("b", 2.0))
+    )
+    plan = make_plan(Snapshot(made, gangs), Policies(before, Pack()), 5.0)
+    assert [one.gang for one in plan.placements] == ["ns/b", "ns/a"]
 
 
 def test_a_running_gang_is_read_by_names_of_before():

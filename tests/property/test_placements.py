@@ -204,7 +204,7 @@ def test_gangs_planned_together_keep_out_of_each_others_way(order):
         first = an_instance(seed, nodes=8)
         gangs = [renamed(an_instance(seed * 7 + i).waiting, f"g{i}") for i in range(3)]
         nodes = first.situation.nodes
-        snapshot = replace(first.snapshot, waiting=tuple(gangs))
+        snapshot = replace(first.snapshot, pending=tuple(gangs))
         running = list(first.situation.running)
         exclusive = dict(first.situation.exclusive or {})
         before = first.snapshot.cluster.used.copy()

@@ -54,7 +54,7 @@ class BreaksPromises(WrappedEngine):
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.HistoryRestored):
-            fact = replace(fact, promised_s=None, promised=())
+            fact = replace(fact, reserved_start_s=None, reserved_nodes=())
         return self.inner.observe(fact, now_s)
 
 
@@ -63,7 +63,9 @@ class TriesAtOnce(WrappedEngine):
 
     def observe(self, fact, now_s):
         if isinstance(fact, f.HistoryRestored):
-            fact = replace(fact, not_before_s=None, avoid=(), most_until_s=None)
+            fact = replace(
+                fact, backoff_until_s=None, excluded_nodes=(), pods_per_node_until_s=None
+            )
         return self.inner.observe(fact, now_s)
 
 

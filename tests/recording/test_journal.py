@@ -13,7 +13,7 @@ from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.limits import Limits
 from gangsched.core.model.constraints import LevelRequest, SliceRequest, Spread
-from gangsched.core.model.ids import GangId
+from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Preemption, Queue, Quota, Reclaim
 from gangsched.core.model.wire_names import recorded_text
@@ -27,6 +27,7 @@ from gangsched.recording.journal import (
     entries,
     fact_of,
     name_of,
+    placements_of,
     restore,
     write_facts,
 )
@@ -141,7 +142,7 @@ def test_a_snapshot_is_the_engine_as_it_was(journal, tmp_path):
 
 def waiting(recalled):
     seen = recalled.engine.view.snapshot_all(recalled.now_s)
-    return sorted((one.gang.id, len(one.members), one.priority) for one in seen.waiting)
+    return sorted((one.gang.id, len(one.members), one.priority) for one in seen.pending)
 
 
 def test_hidden_names_reveal_and_change_nothing(journal, tmp_path):
@@ -210,6 +211,38 @@ def test_a_journal_keeps_the_field_names_of_its_first_release():
     assert to_wire(queue)["queue"]["firm_loans"] is True
     assert queue.queue.quotas == (Quota("nvidia.com/gpu", 8000, "H100"),)
     assert to_wire(queue)["queue"]["quotas"] == [quota | {"borrowing": None, "lending": None}]
+
+
+def test_a_restart_and_a_gate_keep_the_names_of_their_first_release():
+    past = {
+        "gang": "ns/g", "since_s": 1.0, "attained_s": 2.0, "not_before_s": 3.0,
+        "avoid": [["n", 4.0]], "most_per_node": 5, "most_until_s": 6.0, "given_up": "late",
+        "held_back": True, "promised_s": 7.0, "promised": [["p", "n"]],
+    }  # fmt: skip
+    restored = fact_of(JournalEntry("fact", 1.0, "PastSeen", past))
+    assert restored == f.HistoryRestored(
+        GangId("ns/g"), created_s=1.0, attained_service_s=2.0, backoff_until_s=3.0,
+        excluded_nodes=((NodeName("n"), 4.0),), pods_per_node_max=5, pods_per_node_until_s=6.0,
+        failure_message="late", waits_for_capacity=True, reserved_start_s=7.0,
+        reserved_nodes=((PodName("p"), NodeName("n")),),
+    )  # fmt: skip
+    pod = {
+        "uid": "u",
+        "name": "p",
+        "needs": to_wire(PodRequirements()),
+        "held_by": "example.com/gate",
+    }
+    gated = fact_of(JournalEntry("fact", 1.0, "PodSeen", pod))
+    assert gated.gated_by == "example.com/gate"
+    used = {"queue": "q", "user": "u", "at_s": 1.0, "decayed": 2.0}
+    counted = fact_of(JournalEntry("fact", 1.0, "GpuTimeSeen", used))
+    assert counted == f.UsageRestored("q", "u", 1.0, 2.0)
+    for fact, data in ((restored, past), (gated, pod), (counted, used)):
+        assert to_wire(fact) | data == to_wire(fact)
+    placed = JournalEntry("plan", 1.0, data={"ns/g": {"nodes": [["p", "n"]], "gpu_kind": "H100"}})
+    (placement,) = placements_of(placed).values()
+    assert placement.gpu_type == "H100"
+    assert to_wire(placement)["gpu_kind"] == "H100"
 
 
 def test_the_limits_of_a_journal_keep_the_names_of_its_first_release(tmp_path):

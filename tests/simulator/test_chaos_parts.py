@@ -303,12 +303,12 @@ def test_gpu_time_that_is_forgotten_is_a_difference():
 def kept(**changes: object) -> str:
     """Return what is kept of a gang that has been through much."""
     values = {
-        "since_s": 10.0,
+        "created_s": 10.0,
         "attempts": 2,
-        "avoid": (("n-1", 500.0),),
-        "not_before_s": 400.0,
-        "promised_s": 1_000.0,
-        "promised": (("g-0", "n-0"),),
+        "excluded_nodes": (("n-1", 500.0),),
+        "backoff_until_s": 400.0,
+        "reserved_start_s": 1_000.0,
+        "reserved_nodes": (("g-0", "n-0"),),
         "admitted": ((("nvidia.com/gpu", ""), 8),),
     }
     return gang_history.written([HistoryRestored("n/g", **values | changes)])
@@ -317,15 +317,15 @@ def kept(**changes: object) -> str:
 @pytest.mark.parametrize(
     ("changes", "what"),
     [
-        ({"since_s": 11.0}, "wait"),
+        ({"created_s": 11.0}, "wait"),
         ({"attempts": 0}, "tries"),
-        ({"avoid": ()}, "excluded nodes"),
-        ({"not_before_s": None}, "back-off"),
-        ({"promised_s": 1_001.0}, "reservation"),
-        ({"promised_s": None}, "reservation"),
-        ({"promised": (("g-0", "n-1"),)}, "reservation places"),
+        ({"excluded_nodes": ()}, "excluded nodes"),
+        ({"backoff_until_s": None}, "back-off"),
+        ({"reserved_start_s": 1_001.0}, "reservation"),
+        ({"reserved_start_s": None}, "reservation"),
+        ({"reserved_nodes": (("g-0", "n-1"),)}, "reservation places"),
         ({"admitted": ()}, "admitted quota"),
-        ({"held_back": True}, "held back"),
+        ({"waits_for_capacity": True}, "held back"),
     ],
 )
 def test_a_past_that_is_forgotten_is_found(changes, what):
@@ -334,7 +334,7 @@ def test_a_past_that_is_forgotten_is_found(changes, what):
 
 
 def test_a_past_that_ended_by_itself_is_no_difference():
-    forgot = kept(avoid=(), not_before_s=None)
+    forgot = kept(excluded_nodes=(), backoff_until_s=None)
     assert compared(past_view(kept(), 600.0), past_view(forgot, 600.0)) == []
     assert compared(past_view(kept(), 0.0), past_view("", 0.0)) == ["n/g is gone"]
     assert ends_within(kept(), 300.0, 450.0)

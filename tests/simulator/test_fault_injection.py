@@ -104,7 +104,7 @@ class NeverPlansAgain(WrappedEngine):
             for one in seen.equivalence_classes
             if fresh(one.gangs)
         ]
-        return replace(seen, waiting=fresh(seen.waiting), equivalence_classes=tuple(lines))
+        return replace(seen, pending=fresh(seen.pending), equivalence_classes=tuple(lines))
 
 
 def fresh(gangs):

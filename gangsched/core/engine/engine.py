@@ -169,8 +169,8 @@ class Engine:
         if not plan.advice:
             parts.feedback.learn(plan)
             parts.pending.refusals.plan_count += 1
-            parts.pending.planned(plan.number)
-        for key, refusal in plan.lines:
+            parts.pending.planned(plan.snapshot_number)
+        for key, refusal in plan.class_refusals:
             parts.pending.record_class_refusal(key, refusal)
         for waiting, refusal in plan.refusals:
             gang = self.parts.table.gangs.get(waiting.gang.id)
@@ -185,7 +185,7 @@ class Engine:
                 )
                 parts.refusals.refuse(gang, refusal, now_s)
                 parts.deadlines.shorten_exclusions(gang, now_s)
-        if plan.postponed or plan.cut:
+        if plan.deferred or plan.truncated:
             parts.pending.retry_all()
         return parts.outbox.drain()
 

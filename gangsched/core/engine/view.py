@@ -1,6 +1,6 @@
 """The questions that drivers and commands may ask of an engine.
 
-No answer changes anything, but for `snapshot_all`, which sets aside what cannot be shown.
+No answer changes the state that decisions depend on.
 """
 
 from collections.abc import Mapping
@@ -98,7 +98,7 @@ class EngineView:
     def snapshot_all(self, now_s: float = 0.0) -> Snapshot:
         """Return a snapshot with every pending gang, for forecasts and explanations.
 
-        A gang that cannot be shown to planners is set aside, as in a cycle.
+        A gang that cannot be shown to planners is left out; the next cycle sets the gang aside.
         """
         return self._parts.snapshots.with_all(now_s)
 

@@ -2,10 +2,12 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.nodes import Layout
 from gangsched.core.model.pods import Requests
+from gangsched.core.renamed import RenamedAttribute
 
 
 class Proof(StrEnum):
@@ -46,11 +48,14 @@ class Placement:
     devices: tuple[tuple[PodName, tuple[int, ...]], ...] = ()
     repartitions: tuple[Repartition, ...] = ()
     evicts: tuple["Eviction", ...] = ()
-    gpu_kind: str = ""
+    gpu_type: str = ""
     proof: Proof = Proof.UNKNOWN
     cost: tuple[int, ...] = ()
     bound: tuple[int, ...] = ()
     spent: float = 0.0
+
+    if not TYPE_CHECKING:  # a type checker refuses the old names
+        gpu_kind = RenamedAttribute("gpu_type")
 
 
 @dataclass(frozen=True, slots=True)

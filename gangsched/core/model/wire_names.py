@@ -9,11 +9,13 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
+from gangsched.core.model.placement import Placement
 from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Queue, Quota
 
 FIELDS: Mapping[type, Mapping[str, str]] = {
     Constraints: {"gpu_types": "gpu_kinds"},
+    Placement: {"gpu_type": "gpu_kind"},
     PodRequirements: {"unmodelled_constraints": "beyond"},
     Queue: {"non_preemptible_may_borrow": "firm_loans"},
     Quota: {"gpu_type": "kind"},

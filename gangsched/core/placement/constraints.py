@@ -1,4 +1,4 @@
-"""A gang's constraints resolved on this cluster: names become levels, and levels masks."""
+"""Resolves the constraints of a gang on the cluster: names become levels, levels become masks."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.topology import Fabric
 
 _NAMED = 8
-"""Of many roles the first are named in a sentence."""
+"""The number of roles that a message names."""
 
 
 class MisconfiguredError(Exception):
@@ -24,10 +24,10 @@ class MisconfiguredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodConstraints:
-    """Constraints on the pods of one kind, as levels (the host is the last).
+    """Constraints on the pods of one class, as levels; the host is the last level.
 
-    `slices` are (level, size), coarsest first. `preferred` is tried like a required level, and
-    let go.
+    `slices` are (level, size), coarsest first. `preferred` is tried like a required level first,
+    and then ignored.
     """
 
     required: int | None = None
@@ -35,7 +35,7 @@ class PodConstraints:
     slices: tuple[tuple[int, int], ...] = ()
 
     def unit(self, level: int) -> int:
-        """Return what the number of pods in one domain of a level must be a multiple of."""
+        """Return the slice size at a level: the pods in one domain must be a multiple of it."""
         return next((size for at, size in self.slices if at >= level), 1)
 
 
@@ -43,9 +43,9 @@ class PodConstraints:
 class ResolvedConstraints:
     """A gang's constraints resolved against the cluster.
 
-    `order` lists the topology's levels as the gang wants its domains few: the preferred level
-    first. `allowed` leaves out nodes to avoid and domains that exclusiveness bars. `gpu_masks`
-    are tried in turn.
+    `order` lists the topology levels by importance for using few domains: the preferred level is
+    first. `allowed` excludes nodes to avoid, and domains that belong exclusively to other gangs.
+    `gpu_masks` has the nodes of each allowed GPU type; they are tried in turn.
     """
 
     tree: TopologyTree | None
@@ -59,7 +59,7 @@ class ResolvedConstraints:
     gpu_masks: tuple[tuple[str, Mask], ...]
 
     def of_role(self, role: str) -> PodConstraints:
-        """Return the rules of a role's pods; without its own they are the gang's slices."""
+        """Return the constraints of a role; without its own, those are the slices of the gang."""
         return self.roles.get(role, PodConstraints(slices=self.rules.slices))
 
     def codes(self, level: int, slots: int) -> Ints:
@@ -79,9 +79,9 @@ class ResolvedConstraints:
         return "host" if self.tree is None else self.tree.topology.level_name(level)
 
     def located(self, slots: int, rules: PodConstraints | None = None) -> Mask:
-        """Return which slots have a known domain wherever the gang's constraints need one.
+        """Return the slots that have a known domain at every level that constraints name.
 
-        With `rules` those of one kind are meant, else those of the whole gang.
+        With `rules`, these are the constraints of one class, else those of the whole gang.
         """
         if rules is None:
             levels = {*self.spread, self.rules.required, self.exclusive}
@@ -121,15 +121,15 @@ def resolve_constraints(waiting: PendingGang, cluster: Cluster) -> ResolvedConst
     rules = PodConstraints(required, None, _slices(names, near, _counts(waiting, gang=True)))
     roles = {
         role: PodConstraints(
-            names.level(one.required, f"Required level of role {role}"),
-            names.level(one.preferred, f"Preferred level of role {role}"),
-            _slices(names, one, _counts(waiting, role=role)) or rules.slices,
+            names.level(request.required, f"Required level of role {role}"),
+            names.level(request.preferred, f"Preferred level of role {role}"),
+            _slices(names, request, _counts(waiting, role=role)) or rules.slices,
         )
-        for role, one in waiting.near_role
-        if one != LevelRequest()
+        for role, request in waiting.near_role
+        if request != LevelRequest()
     }
     exclusive = names.level(asked.exclusive, "Exclusive level")
-    spread = {names.must(one.level, "Spread level"): one.pods_max for one in asked.spread}
+    spread = {names.must(limit.level, "Spread level"): limit.pods_max for limit in asked.spread}
     depth = len(tree.codes) if tree is not None else 0
     order = list(range(depth))
     if preferred is not None and preferred < depth:
@@ -159,7 +159,7 @@ def _check_class_count(waiting: PendingGang) -> None:
 
 
 class _Names:
-    """Level names of one topology, with errors that say what there is."""
+    """Looks up level names of one topology; errors list the names that exist."""
 
     def __init__(self, tree: TopologyTree | None, cluster: Cluster) -> None:
         self._tree = tree
@@ -205,35 +205,35 @@ class _Names:
 def _slices(
     names: _Names, near: LevelRequest, counts: Iterable[tuple[str, int]]
 ) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
-    for one in near.slices:
-        level = names.must(one.level, "Slice level")
-        if found and level <= found[-1][0]:
+    slices: list[tuple[int, int]] = []
+    for slice_request in near.slices:
+        level = names.must(slice_request.level, "Slice level")
+        if slices and level <= slices[-1][0]:
             raise MisconfiguredError(
-                f"Slice level {one.level!r} must be finer than the slice level before it."
+                f"Slice level {slice_request.level!r} must be finer than the slice level before it."
             )
-        if found and found[-1][1] % one.size:
+        if slices and slices[-1][1] % slice_request.size:
             raise MisconfiguredError(
-                f"Slice size {one.size} at level {one.level!r} does not divide the slice size "
-                f"before it, {found[-1][1]}."
+                f"Slice size {slice_request.size} at level {slice_request.level!r} does not divide "
+                f"the slice size before it, {slices[-1][1]}."
             )
-        found.append((level, one.size))
-    for pods, count in counts if found else ():
-        if count % found[0][1]:
+        slices.append((level, slice_request.size))
+    for pods, count in counts if slices else ():
+        if count % slices[0][1]:
             raise MisconfiguredError(
-                f"Slice size {found[0][1]} does not divide the {count} {pods}."
+                f"Slice size {slices[0][1]} does not divide the {count} {pods}."
             )
-    return tuple(found)
+    return tuple(slices)
 
 
 def _counts(waiting: PendingGang, *, gang: bool = False, role: str = "") -> list[tuple[str, int]]:
-    """Return the pod counts that slice sizes have to divide; other surplus pods do not count."""
+    """Return the pod counts that slice sizes have to divide; surplus pods do not count."""
     roles = waiting.gang.roles
     if gang:
         own = {name for name, near in waiting.near_role if near.slices}
-        total = sum(one.count for one in roles if one.name not in own)
+        total = sum(declared.count for declared in roles if declared.name not in own)
         return [("pods of the gang", total or waiting.gang.min_member)]
-    return [(f"pods of role {role}", one.count) for one in roles if one.name == role]
+    return [(f"pods of role {role}", declared.count) for declared in roles if declared.name == role]
 
 
 def _check_equal_slices(waiting: PendingGang, rules: PodConstraints) -> None:
@@ -269,8 +269,11 @@ def _allowed(waiting: PendingGang, cluster: Cluster, exclusive: int | None) -> M
 
 
 def barred_rows(gang: GangId, cluster: Cluster, topology: str, exclusive: int | None) -> Mask:
-    """Return the rows that exclusive domains bar: those of other gangs, and shared ones."""
-    held: dict[tuple[str, int], set[int]] = {}  # rows with barred domains, by level
+    """Return the rows in exclusive domains of other gangs.
+
+    With `exclusive`, those in domains of that level where other gangs run are included.
+    """
+    held: dict[tuple[str, int], set[int]] = {}  # rows in barred domains, by level
     for row, gangs in cluster.gangs_by_row.items():
         for other in gangs:
             if other == gang:
@@ -280,20 +283,22 @@ def barred_rows(gang: GangId, cluster: Cluster, topology: str, exclusive: int | 
             if exclusive is not None:
                 held.setdefault((topology, exclusive), set()).add(row)
     barred = np.zeros(len(cluster.names), dtype=np.bool_)
-    for (theirs, level), rows in held.items():
-        barred |= _domains_of(cluster, np.array(sorted(rows), dtype=np.int64), theirs, level)
+    for (other_topology, level), rows in held.items():
+        barred |= _domains_of(
+            cluster, np.array(sorted(rows), dtype=np.int64), other_topology, level
+        )
     return barred
 
 
 def _domains_of(cluster: Cluster, rows: Ints, topology: str, level: int) -> Mask:
-    """Return the slots that share a domain with some rows, and these."""
+    """Return the slots of the rows, and those that share a domain with one of them."""
     tree = cluster.tree(topology)
-    found = np.zeros(len(cluster.names), dtype=np.bool_)
-    found[rows] = True
+    mask = np.zeros(len(cluster.names), dtype=np.bool_)
+    mask[rows] = True
     if tree is not None and level < len(tree.codes):
         codes = tree.codes[level]
-        found |= (codes != UNKNOWN) & np.isin(codes, codes[rows])
-    return found
+        mask |= (codes != UNKNOWN) & np.isin(codes, codes[rows])
+    return mask
 
 
 def _gpu_masks(kinds: tuple[str, ...], cluster: Cluster) -> tuple[tuple[str, Mask], ...]:

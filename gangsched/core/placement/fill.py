@@ -177,7 +177,7 @@ def placement(
             (member.name, cluster.names[row]) for member, row in zip(members, places, strict=True)
         )
     devices = _devices(counted, nodes, snapshot)
-    return Placement(tuple(nodes), devices=devices, gpu_kind=counted.gpu)
+    return Placement(tuple(nodes), devices=devices, gpu_type=counted.gpu)
 
 
 def _devices(

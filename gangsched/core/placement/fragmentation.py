@@ -152,7 +152,7 @@ def workload(waiting: PendingGang, snapshot: Snapshot) -> tuple[TypicalPod, ...]
     """Return the most frequent requirements of all pods in the snapshot, with their shares."""
     seen: dict[PodRequirements, int] = dict(snapshot.cluster.pods_by_needs)
     others = [gang for view in snapshot.equivalence_classes for gang in view.gangs]
-    for gang in (waiting, *snapshot.waiting, *others):
+    for gang in (waiting, *snapshot.pending, *others):
         for member in gang.members:
             seen[member.needs] = seen.get(member.needs, 0) + 1
     usual = sorted(seen.items(), key=lambda item: -item[1])[

@@ -72,7 +72,7 @@ def place_with_repartition(
             nodes=result.nodes,
             devices=result.devices,
             repartitions=tuple(cut for cut in cuts if cut.node in used),
-            gpu_kind=result.gpu_kind,
+            gpu_type=result.gpu_type,
         )
     return None
 

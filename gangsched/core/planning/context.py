@@ -71,7 +71,7 @@ class PlanningContext:
             snapshot.cluster, self._releases, now_s, snapshot.rules.advance_reservations
         )
         self.quota_profile = QuotaProfile()
-        self.waiting = {waiting.gang.id: waiting for waiting in snapshot.waiting}
+        self.waiting = {waiting.gang.id: waiting for waiting in snapshot.pending}
         self.victims: set[GangId] = set()
         self.changes = 0
         self._searched = 0
@@ -148,7 +148,7 @@ class PlanningContext:
                 self.policies.backfill,
                 self._reservations_of_tree.get(self.root_queue(waiting), 0),
             )
-            known = backfill is not None and backfill.reserves(count)
+            known = backfill is not None and backfill.allows_reservation(count)
             self._may_reserve[waiting.gang.queue] = known
         return known and not waiting.is_scale_up
 

@@ -45,7 +45,7 @@ class Cycle:
         self._context = PlanningContext(snapshot, policies, now_s)
         self._verify = verify
         self._turns = QueueOrderIterator(
-            snapshot.waiting,
+            snapshot.pending,
             snapshot.equivalence_classes,
             self._context.usage,
             policies,

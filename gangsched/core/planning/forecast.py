@@ -60,7 +60,7 @@ def in_queue_order(snapshot: Snapshot, policies: Policies, now_s: float) -> list
     """Return the pending gangs in the order in which they are planned."""
     usage = snapshot.usage.copy()
     turns = QueueOrderIterator(
-        snapshot.waiting, snapshot.equivalence_classes, usage, policies, now_s, charge_of
+        snapshot.pending, snapshot.equivalence_classes, usage, policies, now_s, charge_of
     )
     return list(turns)
 
@@ -81,7 +81,7 @@ def forecast(
     """
     effort = effort or Effort()
     order = in_queue_order(snapshot, policies, now_s)
-    near = replace(snapshot, waiting=tuple(order[: effort.gangs]))
+    near = replace(snapshot, pending=tuple(order[: effort.gangs]))
     starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
     for number in range(effort.runs):
         run = _ForwardRun(near, policies, now_s, number, effort.runs)
@@ -147,7 +147,7 @@ class _ForwardRun:
     def __post_init__(self) -> None:
         self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
-        self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.waiting}
+        self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.pending}
         self._running = {
             running.gang.id: (self._end_s(running), running) for running in self.snapshot.running
         }
@@ -191,7 +191,7 @@ class _ForwardRun:
                 break
             except PolicyError as error:  # its plan would fail: its start is unknown
                 del self._waiting[error.gang]
-        self._reservations = plan.reserved
+        self._reservations = plan.backfill_reservations
         for planned in plan.placements:
             for eviction in planned.placement.evicts:
                 self._preempt(eviction, at_s)
@@ -200,7 +200,7 @@ class _ForwardRun:
     def _snapshot(self) -> Snapshot:
         return replace(
             self._what_if.copied(),
-            waiting=tuple(self._waiting.values()),
+            pending=tuple(self._waiting.values()),
             running=tuple(running for _, running in self._running.values()),
             terminating=(),
             starting=(),

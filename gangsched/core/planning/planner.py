@@ -36,21 +36,22 @@ class Planned:
 class Plan:
     """What to place, in order, and the refusals: of single gangs, and of equivalence classes.
 
-    `reserved` are the backfill reservations of refused gangs. `advice` only adds remedies to
-    refusals that stand: it says nothing of the capacity now. `postponed` are refused gangs to plan
-    again at once; for the classes `unhelped` no running gang can be preempted. `cut` says that it
-    ended before every gang had its turn. `number` is that of the snapshot.
+    `class_refusals` are those of equivalence classes, by key. `backfill_reservations` are those of
+    refused gangs. `advice` only adds remedies to refusals that stand: it says nothing of the
+    capacity now. `deferred` are refused gangs to plan again at once. For the classes of
+    `preemption_infeasible` no running gang can be preempted. `truncated` says that the plan ended
+    before every gang had its turn.
     """
 
     placements: tuple[Planned, ...] = ()
     refusals: tuple[Refused, ...] = ()
-    lines: tuple[tuple[tuple[int, int], Refusal], ...] = ()
+    class_refusals: tuple[tuple[tuple[int, int], Refusal], ...] = ()
     advice: bool = False
-    reserved: tuple[BackfillReservation, ...] = ()
-    postponed: frozenset[GangId] = frozenset()
-    unhelped: frozenset[tuple[int, int]] = frozenset()
-    cut: bool = False
-    number: int = 0
+    backfill_reservations: tuple[BackfillReservation, ...] = ()
+    deferred: frozenset[GangId] = frozenset()
+    preemption_infeasible: frozenset[tuple[int, int]] = frozenset()
+    truncated: bool = False
+    snapshot_number: int = 0
 
 
 def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
@@ -70,11 +71,11 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
         tuple(Planned(waiting.gang.id, waiting.version, at) for waiting, at in cycle.started),
         tuple(cycle.refused),
         tuple(cycle.class_refusals.items()),
-        reserved=cycle.reservations,
-        postponed=cycle.deferred,
-        unhelped=cycle.preemption_infeasible,
-        cut=cycle.truncated,
-        number=snapshot.number,
+        backfill_reservations=cycle.reservations,
+        deferred=cycle.deferred,
+        preemption_infeasible=cycle.preemption_infeasible,
+        truncated=cycle.truncated,
+        snapshot_number=snapshot.number,
     )
 
 
@@ -90,7 +91,7 @@ def starts(waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: 
     gang = waiting.gang.id
     usage = snapshot.usage.copy()
     turns = QueueOrderIterator(
-        snapshot.waiting, snapshot.equivalence_classes, usage, policies, now_s, charge_of
+        snapshot.pending, snapshot.equivalence_classes, usage, policies, now_s, charge_of
     )
     others = [one for one in turns if one.gang.id != gang]
     reserved = {one.gang for one in snapshot.backfill_reservations}
@@ -98,7 +99,7 @@ def starts(waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: 
     tried = replace(
         snapshot,
         cluster=snapshot.cluster.copy(),
-        waiting=(*beside, waiting),
+        pending=(*beside, waiting),
         equivalence_classes=(),
         pods_max=None,
         solver_budget=SolverBudget(0.0),

@@ -47,7 +47,7 @@ class _OrderedGangs:
     def add(self, equivalence_class: EquivalenceClassView, *, is_class: bool) -> None:
         """Add gangs of one class, oldest first; `sort` once all are added."""
         gangs: Sequence[PendingGang] = equivalence_class.gangs
-        if not self._order.by_age and len(gangs) > 1:
+        if not self._order.orders_by_age and len(gangs) > 1:
             gangs = sorted(gangs, key=lambda gang: self._order.key(gang, self._now_s))
         self._added += 1
         cursor = _ClassCursor(gangs, equivalence_class.shortest_s, is_class)
@@ -276,13 +276,13 @@ class QueueOrderIterator:
         own = above == name and bool(usage.tree.children.get(name))
         known = self._shares.get((name, own))
         if known is None:
-            decayed = usage.historical_gpu_s.get(name, 0.0) / queue.weight
-            known = usage.own_share(name) if own else (usage.share(name), decayed)
+            historical_gpu_s = usage.historical_gpu_s.get(name, 0.0) / queue.weight
+            known = usage.own_share(name) if own else (usage.share(name), historical_gpu_s)
             self._shares[(name, own)] = known
         if own:  # an inner queue's own gangs compete with its children as one more child would
             queue = replace(queue, weight=1.0, priority=0)
-        share, decayed = known
-        view = QueueView(queue, share, decayed, usage.exceeds_nominal(name, self._charge(head)))
+        exceeds_nominal = usage.exceeds_nominal(name, self._charge(head))
+        view = QueueView(queue, *known, exceeds_nominal)
         # Ties are broken by the priority of the next gang, then by its waiting time.
         self._push(where, (*sharing.key(view), -float(head.priority), head.queued_since_s))
 

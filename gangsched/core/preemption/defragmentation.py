@@ -218,8 +218,8 @@ class Defragmenter:
             replace(as_pending(gang), queued_since_s=gang.queued_since_s, priority=gang.priority)
             for gang in gone
         )
-        others = (gang for gang in left.waiting if gang.gang.id != waiting.gang.id)
-        left = replace(left, waiting=(*others, *again))
+        others = (gang for gang in left.pending if gang.gang.id != waiting.gang.id)
+        left = replace(left, pending=(*others, *again))
         return all(self.starts(gang, left, None) for gang in again)
 
     def _as_running(self, waiting: PendingGang, placed: Placement) -> RunningGang:

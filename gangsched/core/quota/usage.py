@@ -29,7 +29,7 @@ class Usage:
     """The usage of every queue; planners get a copy.
 
     `capacity` is that of the whole cluster, of which shares are fractions. `historical_gpu_s` has
-    the decayed GPU-seconds of each queue that the ledger has an account for.
+    the decayed GPU-seconds of each queue at one moment; only the usage of a snapshot has them.
     """
 
     def __init__(
@@ -37,30 +37,37 @@ class Usage:
         tree: QueueTree,
         capacity: Mapping[QuotaKey, int] | None = None,
         borrowed: dict[str, Totals] | None = None,
+        historical_gpu_s: Mapping[str, float] | None = None,
     ) -> None:
         self.tree = tree
         self.capacity = dict(capacity or {})
         self.subtree_usage: dict[str, Totals] = {}
         self.firm: dict[str, Totals] = {}
-        self.historical_gpu_s: dict[str, float] = {}
+        self.historical_gpu_s: Mapping[str, float] = historical_gpu_s or {}
         self._borrowed_usage = borrowed or {}
         self._availability: dict[tuple[str, QuotaKey], tuple[int, str]] = {}
         self._empty: Usage | None = None
         # Queues with totals of their own here: copies share the others until one is charged.
         self._owned: set[str] = set()
 
+    def at_moment(self, historical_gpu_s: Mapping[str, float]) -> "Usage":
+        """Return a copy with the historical usage of queues at one moment, for a snapshot."""
+        return self._copied("", historical_gpu_s)
+
     def copy(self, top: str = "") -> "Usage":
         """Return a copy that may be charged freely; with `top`, only of the tree below it."""
+        return self._copied(top, self.historical_gpu_s)
+
+    def _copied(self, top: str, historical_gpu_s: Mapping[str, float]) -> "Usage":
         held, borrowed, firm = dict(self.subtree_usage), dict(self._borrowed_usage), dict(self.firm)
         if top:
             names = self.tree.subtree(top)
             held = {name: held[name] for name in names if name in held}
             borrowed = {name: borrowed[name] for name in names if name in borrowed}
             firm = {name: firm[name] for name in names if name in firm}
-        other = Usage(self.tree, self.capacity, borrowed)
+        other = Usage(self.tree, self.capacity, borrowed, historical_gpu_s)
         other.subtree_usage, other.firm = held, firm
         self._owned.clear()
-        other.historical_gpu_s = self.historical_gpu_s
         other._empty = self._empty
         return other
 

@@ -103,5 +103,5 @@ class ObjectDeadlines:
 def _pending(gang_id: GangId | None, snapshot: Snapshot) -> PendingGang | None:
     """Return a pending gang of a snapshot, or None if the gang is not pending there."""
     in_classes = (pending for similar in snapshot.equivalence_classes for pending in similar.gangs)
-    pending_gangs = (*snapshot.waiting, *in_classes)
+    pending_gangs = (*snapshot.pending, *in_classes)
     return next((pending for pending in pending_gangs if pending.gang.id == gang_id), None)

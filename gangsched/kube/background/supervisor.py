@@ -149,7 +149,7 @@ class BackgroundTasks:
             snapshot = self._thinking.snapshot_all()
             took_s = 0.0
             predictions: dict[GangId, Prediction] = {}
-            if snapshot.waiting:
+            if snapshot.pending:
                 started_s = time.monotonic()
                 now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)

@@ -288,7 +288,7 @@ def pod_fact(
         failed=pod.status.phase == "Failed",
         terminating=metadata.deletion_timestamp is not None,
         gated=names.GATE in gates,
-        held_by=next((gate for gate in gates if gate != names.GATE), ""),
+        gated_by=next((gate for gate in gates if gate != names.GATE), ""),
         priority=spec.priority,
         created_s=seconds(metadata.creation_timestamp),
         rank=rank_of(pod),

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -13,6 +14,7 @@ from gangsched.core.engine.view import EngineView
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
 from gangsched.kube.stored.config_map import ConfigMapEntry
+from gangsched.recording.wire import from_wire, to_wire
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +25,8 @@ _FORMAT = 1
 
 class _Written(msgspec.Struct):
     format: int = _FORMAT
-    gangs: list[f.HistoryRestored] = []
-    stopped: list[f.PreemptionRestored] = []
+    gangs: list[Any] = []
+    stopped: list[Any] = []
 
 
 _written = msgspec.json.Decoder(_Written)
@@ -81,9 +83,11 @@ def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
     """
     try:
         stored = _written.decode(text)
+        gangs = from_wire(stored.gangs, list[f.HistoryRestored])
+        stopped = from_wire(stored.stopped, list[f.PreemptionRestored])
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return [*stored.gangs, *stored.stopped] if stored.format == _FORMAT else []
+    return [*gangs, *stopped] if stored.format == _FORMAT else []
 
 
 def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
@@ -113,6 +117,6 @@ def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
 
 def _bare(past: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
     """Return the values that are not empty, and those that decoding needs."""
-    values: dict[str, object] = msgspec.to_builtins(past)
+    values: dict[str, object] = to_wire(past)
     needed = {"gang", "since_s", "victim", "by", "at_s"}
     return {key: value for key, value in values.items() if value or key in needed}

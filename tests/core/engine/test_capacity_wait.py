@@ -152,7 +152,7 @@ def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
         return starts(gang, on, POLICIES, now_s)
 
     mover = Defragmenter(snapshot, Pack(), now_s, budget or Budget(), protected, would)
-    return waiting, mover.make_room(waiting)
+    return waiting, mover.find_moves(waiting)
 
 
 def test_the_cheapest_move_frees_capacity():

@@ -74,7 +74,7 @@ def test_a_gang_waits_for_its_members():
 def test_a_gang_waits_for_gates_of_others():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(gang("g", 2)), 0.0)
-    engine.observe(pod("a", "g", gated=True, held_by="example.com/data"), 0.0)
+    engine.observe(pod("a", "g", gated=True, gated_by="example.com/data"), 0.0)
     engine.observe(pod("b", "g", gated=True), 0.0)
     assert not engine.has_pending_work()
     refusal = engine.view.refusals[G]
@@ -91,7 +91,7 @@ def test_a_pod_that_comes_with_a_gate_of_others_keeps_its_reserved_place():
     engine = an_engine(node("n"))
     engine.observe(f.GangSeen(templated("g", 1, needs(8))), 0.0)
     assert not of(plan(engine), o.Prepare)
-    assert not of(engine.observe(pod("g-worker-0", "g", needs(8), held_by="x/y"), 1.0), o.Prepare)
+    assert not of(engine.observe(pod("g-worker-0", "g", needs(8), gated_by="x/y"), 1.0), o.Prepare)
     assert engine.view.gangs[G].state is State.RESERVED
     assert of(engine.observe(pod("g-worker-0", "g", needs(8)), 2.0), o.Prepare)
 

@@ -195,7 +195,7 @@ def test_queue_order_is_by_creation_and_not_by_observation():
     said = {"zz": 1.0, "mm": 2.0, "aa": 3.0}
     for name in sorted(said):
         engine.observe(f.GangSeen(templated(name, 1, needs(8), created_s=said[name])), 100.0)
-    waiting = {one.gang.id: one.queued_since_s for one in engine.view.snapshot_all(100.0).waiting}
+    waiting = {one.gang.id: one.queued_since_s for one in engine.view.snapshot_all(100.0).pending}
     assert waiting == {f"ns/{name}": at_s for name, at_s in said.items()}
     assert [one.gang for one in of(plan(engine, 100.0), o.Reserve)] == ["ns/zz"]
 

@@ -41,7 +41,7 @@ def planned(engine, *gangs, by=POLICIES):
     for one in gangs:
         engine.observe(f.GangSeen(replace(one, expected_runtime_s=90.0)), 2.0)
     plan = make_plan(engine.begin_cycle(2.0), by, 2.0)
-    assert [one.gang for one in plan.reserved] == [LARGE]
+    assert [one.gang for one in plan.backfill_reservations] == [LARGE]
     return {one.gang: one.placement for one in plan.placements}
 
 

@@ -402,7 +402,9 @@ async def test_a_forecast_that_does_not_stop_ends_the_process(endless):
     await scheduler.quarantine.save()
     after = a_scheduler(Pack(), api)
     await after.quarantine.read(after.now_s())
-    assert [one.gang.id for one in after.thinking.begin_cycle().lines[0].gangs] == [GOOD]
+    assert [one.gang.id for one in after.thinking.begin_cycle().equivalence_classes[0].gangs] == [
+        GOOD
+    ]
 
 
 class Slow:

@@ -98,7 +98,7 @@ async def test_a_gang_that_starts_during_a_forecast_gets_none(scheduler, monkeyp
 
     async def run_in_time(_, __, snapshot) -> dict[str, Prediction]:
         plan(scheduler.engine)
-        found = [one.gang.id for one in snapshot.waiting]
+        found = [one.gang.id for one in snapshot.pending]
         return {one: Prediction(one, 1, 5.0, 5.0, 5.0, EstimateSource.LEARNED) for one in found}
 
     told = []

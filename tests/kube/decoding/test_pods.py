@@ -185,7 +185,7 @@ def test_grouping(case):
 
 
 @pytest.mark.parametrize(
-    ("gates", "gated", "held_by"),
+    ("gates", "gated", "gated_by"),
     [
         ([], False, ""),
         (["gangsched.io/gang"], True, ""),
@@ -193,10 +193,10 @@ def test_grouping(case):
         (["gangsched.io/gang", "a.io/b", "c.io/d"], True, "a.io/b"),
     ],
 )
-def test_our_gate_is_distinguished_from_others(gates, gated, held_by):
+def test_our_gate_is_distinguished_from_others(gates, gated, gated_by):
     pod = ours({"schedulingGates": [{"name": gate} for gate in gates]})
     fact = pods.pod_fact(pod, frozenset({"gangsched"}))
-    assert (fact.gated, fact.held_by) == (gated, held_by)
+    assert (fact.gated, fact.gated_by) == (gated, gated_by)
 
 
 NUMBERS = {

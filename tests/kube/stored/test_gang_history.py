@@ -17,30 +17,51 @@ FULL = past(
     attempts=3,
     no_shows=1,
     unready_tries=2,
-    attained_s=4.25,
-    not_before_s=99.5,
-    avoid=(("n1", 77.0),),
-    most_per_node=2,
-    most_until_s=78.0,
-    given_up="it ran for the 60 s it may",
+    attained_service_s=4.25,
+    backoff_until_s=99.5,
+    excluded_nodes=(("n1", 77.0),),
+    pods_per_node_max=2,
+    pods_per_node_until_s=78.0,
+    failure_message="it ran for the 60 s it may",
     admitted=((("nvidia.com/gpu", ""), 8000),),
     vacated=("ns/g-w-1",),
     places=(("ns/g-w-2", "n2"),),
-    held_back=True,
-    promised_s=120.0,
-    promised=(("ns/g-w-0", "n0"),),
+    waits_for_capacity=True,
+    reserved_start_s=120.0,
+    reserved_nodes=(("ns/g-w-0", "n0"),),
 )
 
 
 def test_what_is_read_is_what_was_written_in_its_order():
-    facts = [past("ns/z", attempts=1), FULL, past("ns/a", promised_s=0.5), past("m/b", attempts=2)]
+    facts = [
+        past("ns/z", attempts=1),
+        FULL,
+        past("ns/a", reserved_start_s=0.5),
+        past("m/b", attempts=2),
+    ]
     stopped = [f.PreemptionRestored("ns/g", "ns/z", 3.0)]
     assert read(written([*facts, *stopped])) == [*facts, *stopped]
     assert read(written(())) == []
 
 
+def test_what_an_earlier_release_stored_is_read():
+    stored = (
+        '{"format":1,"gangs":[{"gang":"ns/g","since_s":12.5,"attempts":1,"not_before_s":99.5,'
+        '"avoid":[["n1",77.0]],"given_up":"late"}],"stopped":[]}'
+    )
+    (fact,) = read(stored)
+    assert fact == past(
+        "ns/g",
+        attempts=1,
+        backoff_until_s=99.5,
+        excluded_nodes=(("n1", 77.0),),
+        failure_message="late",
+    )
+    assert written([fact]) == stored
+
+
 def test_one_namespace_leaves_space_for_the_others():
-    many = [past(f"loud/g{index}", given_up="x" * 300) for index in range(5_000)]
+    many = [past(f"loud/g{index}", failure_message="x" * 300) for index in range(5_000)]
     facts = [*many, past("calm/g", attempts=1), f.PreemptionRestored("calm/h", "loud/g1", 1.0)]
     text = written(facts)
     found = read(text)

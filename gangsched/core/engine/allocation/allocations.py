@@ -197,7 +197,7 @@ class Allocations:
             return
         time.advance_to(self.now_s, ledger.half_life_s)
         passed_s = max(self.now_s - fact.at_s, 0.0)
-        time.historical_gpu_s += fact.decayed * 0.5 ** (passed_s / ledger.half_life_s)
+        time.historical_gpu_s += fact.historical_gpu_s * 0.5 ** (passed_s / ledger.half_life_s)
         for period_s, number, spent in fact.spent:
             if number == int(self.now_s // period_s):
                 known = time.periods.get(period_s, (number, 0.0))[1]

@@ -1,4 +1,4 @@
-"""Why a gang cannot be planned yet: its declaration is missing, or pods are."""
+"""Why a gang cannot be planned yet: its declaration or some of its pods are missing."""
 
 from collections import Counter
 

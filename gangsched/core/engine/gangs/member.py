@@ -88,7 +88,7 @@ class MemberState:
         self.rank = fact.rank
         self.started_s = fact.started_s
         self.invalid = fact.invalid
-        self.gated_by = fact.held_by
+        self.gated_by = fact.gated_by
         self.ready = fact.ready
 
     def planning_fields(self) -> tuple[object, ...]:

@@ -47,7 +47,7 @@ class Reservations:
     def reserve(
         self, gang: GangState, planned: Planned, now_s: float, *, held_back: bool = False
     ) -> None:
-        """Reserve what a plan placed; `held_back` until other gangs have left."""
+        """Reserve the nodes of a plan; with `held_back`, wait until other gangs have left them."""
         devices = dict(planned.placement.devices)
         gang.reservation.proof = planned.placement.proof.value
         for name, node in planned.placement.nodes:
@@ -72,32 +72,34 @@ class Reservations:
         self._timers.watch(gang.id)
 
     def node_seen(self, node: Node, now_s: float) -> None:
-        """Look whether a node has the layout that gangs wait for, or failed to get it."""
+        """Check whether a node has the layout that gangs wait for, or failed to get it."""
         for gang in self._capacity.node_seen(node):
             self._lifecycle.fail(gang, f"node {node.name} failed to repartition its GPUs", now_s)
             self._lifecycle.settle(gang, now_s)
 
     def capacity_freed(self, now_s: float) -> None:
-        """Go on with the gangs that have what they waited for."""
+        """Continue with the gangs that have the capacity that they waited for."""
         for gang in self._capacity.ready():
             self._deadlines.allow_start(gang, now_s)
             self._release_pods(gang, now_s)
 
     def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
-        """Have capacity freed, and hold the gang back until it is there."""
+        """Order that capacity is freed, and hold the gang back until it is free."""
         self._outbox.emit(*self._capacity.hold(gang, placement.repartitions))
         self._deadlines.allow_capacity(gang, now_s)
-        cut = ", ".join(one.node for one in placement.repartitions)
+        cut = ", ".join(repartition.node for repartition in placement.repartitions)
         evicted = ", ".join(eviction.gang for eviction in placement.evicts)
-        parts = [f"idle GPUs of {cut} are being cut anew"] * bool(cut)
-        parts += [f"{evicted} is being stopped"] * bool(evicted)
-        what = " and ".join(parts) or "others are being stopped"
-        self._outbox.report(gang, Reason.MAKING_ROOM, f"{what} to make room.")
+        parts = [f"repartitioning idle GPUs of {cut}"] * bool(cut)
+        parts += [f"preempting {evicted}"] * bool(evicted)
+        what = " and ".join(parts) or "waiting for other gangs to terminate"
+        self._outbox.report(gang, Reason.MAKING_ROOM, f"{what[0].upper()}{what[1:]}.")
 
     def _release_pods(self, gang: GangState, now_s: float) -> None:
-        """Let a reserved gang's pods come, now that its nodes have what it is charged."""
+        """Release the pods of a reserved gang, now that its nodes have the capacity."""
         self._outbox.emit(o.Reserve(gang.id, gang.assignments()))
         nodes = len({member.assigned_node for member in gang.members.values() if member.stage})
         pods, on = plural(gang.members.in_progress(), "pod"), plural(nodes, "node")
-        self._outbox.report(gang, o.ReportReason.RESERVED, f"room for {pods} is reserved on {on}.")
+        self._outbox.report(
+            gang, o.ReportReason.RESERVED, f"Capacity for {pods} is reserved on {on}."
+        )
         self._lifecycle.advance(gang, now_s)

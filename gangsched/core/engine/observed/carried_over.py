@@ -24,35 +24,36 @@ def history_of(
     )
     history = HistoryRestored(
         gang.id,
-        blank.since_s,
+        blank.created_s,
         attempts=gang.retry.attempts,
         no_shows=gang.retry.no_shows,
         unready_tries=gang.retry.unready_tries,
-        attained_s=gang.attained_service_s,
-        not_before_s=None
+        attained_service_s=gang.attained_service_s,
+        backoff_until_s=None
         if gang.retry.set_aside
         else gang.retry.backoff_until_s,  # the quarantine stores that
-        avoid=tuple(gang.retry.excluded_nodes.items()),
-        most_per_node=gang.retry.pods_per_node_max,
-        most_until_s=gang.retry.pods_per_node_until_s,
-        given_up=gang.retry.failure_message,
+        excluded_nodes=tuple(gang.retry.excluded_nodes.items()),
+        pods_per_node_max=gang.retry.pods_per_node_max,
+        pods_per_node_until_s=gang.retry.pods_per_node_until_s,
+        failure_message=gang.retry.failure_message,
         admitted=tuple(
             (key, most) for key, most in gang.run.admitted.items() if most > held.get(key, 0)
         ),
         vacated=tuple(m.name for m in members if m.started and m.pod is None),
         places=_places(gang),
-        held_back=gang.reservation.waits_for_capacity,
-        promised_s=reservation.start_s if reservation is not None else None,
-        promised=reservation.nodes if reservation is not None else (),
+        waits_for_capacity=gang.reservation.waits_for_capacity,
+        reserved_start_s=reservation.start_s if reservation is not None else None,
+        reserved_nodes=reservation.nodes if reservation is not None else (),
     )
     return None if history == blank else replace(history, declared=_declared(gang))
 
 
 def restore_history(gang: GangState, past: HistoryRestored, now_s: float) -> None:
     """Restore the history of a gang, as far as it still matters."""
-    gang.attained_service_s = past.attained_s
+    gang.attained_service_s = past.attained_service_s
     gang.retry.unready_tries = past.unready_tries
-    gang.retry.failure_message = past.given_up if past.declared == _declared(gang) else ""
+    as_declared = past.declared == _declared(gang)
+    gang.retry.failure_message = past.failure_message if as_declared else ""
     gang.retry.no_shows = past.no_shows
     for key, quantity in past.admitted:
         gang.run.admitted[key] = max(gang.run.admitted.get(key, 0), quantity)
@@ -61,11 +62,13 @@ def restore_history(gang: GangState, past: HistoryRestored, now_s: float) -> Non
         if member is not None and member.pod is None:
             member.started = True
     gang.retry.attempts = past.attempts
-    gang.retry.excluded_nodes = {node: until_s for node, until_s in past.avoid if until_s > now_s}
-    if past.most_until_s is not None and past.most_until_s > now_s:
+    gang.retry.excluded_nodes = {
+        node: until_s for node, until_s in past.excluded_nodes if until_s > now_s
+    }
+    if past.pods_per_node_until_s is not None and past.pods_per_node_until_s > now_s:
         gang.retry.pods_per_node_max, gang.retry.pods_per_node_until_s = (
-            past.most_per_node,
-            past.most_until_s,
+            past.pods_per_node_max,
+            past.pods_per_node_until_s,
         )
     gang.mark_changed()
 

@@ -72,16 +72,16 @@ class Restoration:
     def history(self, past: f.HistoryRestored, now_s: float) -> None:
         """Restore the history of a gang, unless it is another gang of that name."""
         gang = self._table.gangs.get(past.gang)
-        if gang is None or gang.waits_since_s() != past.since_s:
+        if gang is None or gang.waits_since_s() != past.created_s:
             return
         restore_history(gang, past, now_s)
         waits_or_runs = (State.PENDING, State.PLACED)
         if gang.retry.failure_message and gang.state is State.PENDING:
             self._refusals.refuse_given_up(gang, now_s)
-        if past.not_before_s is not None and past.not_before_s > now_s:
-            self._deadlines.back_off(gang, past.not_before_s)
-        if past.promised_s is not None and gang.state in waits_or_runs:
-            reserved = BackfillReservation(gang.id, past.promised_s, past.promised)
+        if past.backoff_until_s is not None and past.backoff_until_s > now_s:
+            self._deadlines.back_off(gang, past.backoff_until_s)
+        if past.reserved_start_s is not None and gang.state in waits_or_runs:
+            reserved = BackfillReservation(gang.id, past.reserved_start_s, past.reserved_nodes)
             self._feedback.restore(reserved)
         if past.places and gang.state in waits_or_runs:
             self._places(gang, past, now_s)
@@ -114,7 +114,7 @@ class Restoration:
         if gang.state is State.PENDING and len(places) < len(past.places):
             return  # some binds are in flight: the rest of the gang is planned with them
         gangs, cluster = self._table.gangs.values(), self._allocations.cluster
-        parts = (terminating_view(state) for state in gangs) if past.held_back else ()
+        parts = (terminating_view(state) for state in gangs) if past.waits_for_capacity else ()
         gone = tuple(part for part in parts if part is not None)
         left = cluster_without(cluster, gone) if gone else cluster
         planned = Planned(gang.id, gang.version, Placement(places))

@@ -19,9 +19,9 @@ class PlanFeedback:
     def learn(self, plan: Plan) -> None:
         """Take over the reservations of a plan, and the classes that preemption does not help."""
         self.backfill_reservations = {
-            reservation.gang: reservation for reservation in plan.reserved
+            reservation.gang: reservation for reservation in plan.backfill_reservations
         }
-        self.preemption_infeasible |= plan.unhelped
+        self.preemption_infeasible |= plan.preemption_infeasible
 
     def restore(self, reservation: BackfillReservation) -> None:
         """Take over a backfill reservation that an earlier process had made."""

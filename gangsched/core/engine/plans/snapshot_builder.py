@@ -26,7 +26,8 @@ _COUNTED_AHEAD = 1024
 class SnapshotBuilder:
     """Builds snapshots; it owns nothing.
 
-    A gang that cannot be shown to planners is set aside, like one that no plan can be made for.
+    A gang that cannot be shown to planners is in no snapshot. The next cycle sets the gang aside,
+    like a gang for which no plan can be made.
     """
 
     def __init__(
@@ -57,42 +58,40 @@ class SnapshotBuilder:
         Gangs that were refused on what is free now are left out, but for those that have a
         backfill reservation: a plan must know of them.
         """
-        for gang in self._readable(self._pending.take_unclassified()):
+        for gang in self._readable_or_set_aside(self._pending.take_unclassified()):
             self._pending.classify(gang, alone=gang.gang.id in self._feedback.backfill_reservations)
         queues = self._allocations.ledger.usage.tree.queues
         strict = {name for name, queue in queues.items() if queue.strict}
         gangs, classes = self._pending.heads(strict)
-        return self._build(gangs, classes, now_s, pods_max)
+        return self._build(self._readable_or_set_aside(gangs), classes, now_s, pods_max)
 
     def with_all(self, now_s: float) -> Snapshot:
-        """Return a snapshot with every pending gang, for a forecast."""
+        """Return a snapshot with every pending gang, for a forecast; change nothing."""
         gangs = [gang for gang in self._table.gangs.values() if gang.is_plannable()]
-        return self._build(gangs, (), now_s, None)
+        readable, _ = self._readable(gangs)
+        return self._build(readable, (), now_s, None)
 
     def with_none(self, now_s: float) -> Snapshot:
         """Return a snapshot without pending gangs."""
-        return self._build((), (), now_s, None)
+        return self._build([], (), now_s, None)
 
     def _build(
         self,
-        gangs: Iterable[GangState],
+        waiting: list[PendingGang],
         classes: tuple[EquivalenceClassView, ...],
         now_s: float,
         pods_max: int | None,
     ) -> Snapshot:
         cluster, ledger = self._allocations.cluster, self._allocations.ledger_with_capacity()
-        waiting = self._readable(gangs)
         shapes = (*waiting, *(equivalence_class.gangs[0] for equivalence_class in classes))
         ahead = {id(kind): kind for gang in shapes for kind in gang.pod_classes[: KINDS.most]}
         for needs in islice(ahead.values(), _COUNTED_AHEAD):
             with suppress(Exception):  # the plan meets it as well, and its gang is set aside
                 cluster.capacity(needs)  # counted here and kept up to date from now on
-        usage = ledger.usage
-        usage.historical_gpu_s = ledger.historical_gpu_s(now_s)
         return Snapshot(
             cluster.copy(),
             tuple(waiting),
-            usage.copy(),
+            ledger.usage.at_moment(ledger.historical_gpu_s(now_s)),
             self._settings.driver_checks_unmodelled,
             self._running.running(),
             self._running.terminating(),
@@ -105,13 +104,22 @@ class SnapshotBuilder:
             starting=self._running.starting(),
         )
 
-    def _readable(self, gangs: Iterable[GangState]) -> list[PendingGang]:
-        """Return gangs as planners see them; those that cannot be shown to them are set aside."""
-        views = []
+    def _readable(
+        self, gangs: Iterable[GangState]
+    ) -> tuple[list[PendingGang], list[tuple[GangState, PlanFailed]]]:
+        """Return gangs as planners see them, and why others cannot be shown to planners."""
+        readable, unreadable = [], []
         for gang in gangs:
             try:
-                views.append(self._views.view(gang))
+                readable.append(self._views.view(gang))
             except Exception as error:  # noqa: BLE001 -- one gang must not keep others from plans
                 failed = PlanFailed(gang.id, f"{type(error).__name__}: {error}")
-                self._deadlines.back_off_after_plan_failure(gang, failed, self._allocations.now_s)
-        return views
+                unreadable.append((gang, failed))
+        return readable, unreadable
+
+    def _readable_or_set_aside(self, gangs: Iterable[GangState]) -> list[PendingGang]:
+        """Return gangs as planners see them; back off those that cannot be shown to planners."""
+        readable, unreadable = self._readable(gangs)
+        for gang, failed in unreadable:
+            self._deadlines.back_off_after_plan_failure(gang, failed, self._allocations.now_s)
+        return readable
