@@ -39,7 +39,9 @@ GREEDY = "greedy"
 _RESERVING = "conservative"
 """Every pending gang gets a backfill reservation."""
 
-_FORECASTING = "forecast_interval_s: 1\nforecast_runs: 1\nforecast_cycles: 10\ncourtesy_share: 1\n"
+_FORECASTING = (
+    "forecast_interval_s: 1\nforecast_runs: 1\nforecast_cycles: 10\nbackground_cpu_share: 1\n"
+)
 """Positions and reservations are reported at once; too expensive while the hostile tenant works."""
 
 _LEASE_S, _LEASE_MAX_S = 8.0, 300.0

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import ClassVar
 
+import numpy as np
 import pytest
 from builders import needs, node, templated, waiting
 
@@ -200,6 +201,15 @@ def test_a_plugin_with_members_of_before_plans():
     )
     plan = make_plan(Snapshot(made, gangs), Policies(before, Pack()), 5.0)
     assert [one.gang for one in plan.placements] == ["ns/b", "ns/a"]
+
+
+def test_bins_and_reasons_are_read_by_names_of_before():
+    bins = policy_api.Bins(Cluster(), needs(1), None, np.array([2]), np.array([0]), 1)
+    with pytest.warns(DeprecationWarning, match=r"Bins\.room is capacity now"):
+        assert bins.room is bins.capacity
+    with pytest.warns(DeprecationWarning, match=r"Reason\.NO_ROOM is NOT_ENOUGH_FREE now"):
+        assert policy_api.Reason.NO_ROOM is policy_api.Reason.NOT_ENOUGH_FREE
+    assert "NO_ROOM" not in policy_api.Reason.__members__
 
 
 def test_a_running_gang_is_read_by_names_of_before():
