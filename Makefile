@@ -16,7 +16,7 @@ COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 .PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
-.PHONY: crds golden dashboards docs pictures words bounds chart versions image lock clean
+.PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
 help:  ## List what make can do here
@@ -143,9 +143,6 @@ docs: $(VENV)/docs  ## The site of docs/ in build/site, with every link checked;
 
 pictures: $(VENV)/dev  ## Draw the pictures of docs/ anew
 	$(BIN)/python docs/pictures.py docs/pictures
-
-words: $(VENV)/dev  ## Write down how many words are left that the glossary replaces
-	$(BIN)/python tests/test_words.py
 
 bounds: $(VENV)/dev  ## Write the table of bounds of docs/operations.md anew
 	$(BIN)/python docs/bounds.py

@@ -28,7 +28,7 @@ from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.placement.fragmentation import Floats, TypicalPod, growth
 from gangsched.core.policy import Placer
-from gangsched.local.components import toolchain
+from gangsched.local.components import go_toolchain
 from policies.best_fit import BestFit
 from policies.fgd import Fgd
 from policies.pack import Pack
@@ -72,7 +72,7 @@ def orders(workload: str) -> list[list[int]]:
     """Return the order of arrival of pods for each seed, from Go's random generator."""
     capacity = sum(dict(node.allocatable)[GPU] for node in nodes()) * MILLI
     program = Path(__file__).parent / "orders" / "main.go"
-    command = [toolchain(print), "run", str(program), str(capacity), *map(str, SEEDS)]
+    command = [go_toolchain(print), "run", str(program), str(capacity), *map(str, SEEDS)]
     said = subprocess.run(
         command,
         input="\n".join(str(gpu_milli(needs)) for needs in listed(workload)),

@@ -123,7 +123,7 @@ def history(seed: int) -> dict[str, object]:
             word = rng.choice(("plan", "serve", "restart", "think"))
         step = {"do": word, "kind": kind, "seed": rng.randrange(2**32)}
         steps.append(step | {"scale": rng.choice(SIZES), "at": rng.randrange(1000)})
-    return {"loans": rng.random() < 0.2, "steps": steps}
+    return {"borrowing": rng.random() < 0.2, "steps": steps}
 
 
 def live(seeds: range, most: int) -> tuple[int, int, int, int]:

@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import muri
 from rich.progress import Progress
 
-from simulator.experiments.results import figures
+from simulator.experiments.results import run_figures
 from simulator.experiments.run import run as simulate
 from simulator.scenarios.scenario import parse
 
@@ -50,7 +50,7 @@ def measure(name: str, fields: dict[str, Any]) -> dict[str, float]:
     """Run a scenario in this process; return seconds, events and MiB."""
     begin_s = time.process_time()
     result = simulate(parse(fields, name, Path()), 0)
-    values = figures(result)
+    values = run_figures(result)
     took_s = time.process_time() - begin_s
     ran_s = sum(end - start for outcome in result.outcomes for start, end in outcome.runs)
     waits = [sum(sample.waiting.values()) for sample in result.samples]

@@ -39,7 +39,7 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "A field or annotation of the gang cannot be used.",
         "Correct the field that the sentence names.",
     ),
-    Reason.MAKING_ROOM: (
+    Reason.FREEING_CAPACITY: (
         "GPUs are being repartitioned, or preempted and moved gangs terminate.",
         "Nothing: the freed capacity belongs to this gang.",
     ),

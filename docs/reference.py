@@ -22,7 +22,7 @@ from pydantic.fields import FieldInfo
 from reasons import REASONS, REMEDIES
 
 from gangsched import policy_api
-from gangsched.api.crdgen import manifest
+from gangsched.api.crdgen import crd_manifest
 from gangsched.api.crds import CRDS, Crd
 from gangsched.cli.main import add_plugin_commands, app
 from gangsched.config import POLICY_GROUPS, PolicyConfig, SchedulerConfig
@@ -58,7 +58,7 @@ def kinds(crds: tuple[Crd, ...]) -> str:
     """Return the sections of custom resources: every field with type, default and description."""
     parts = []
     for crd in crds:
-        version = manifest(crd)["spec"]["versions"][0]
+        version = crd_manifest(crd)["spec"]["versions"][0]
         schema = version["schema"]["openAPIV3Schema"]["properties"]
         short = f", short {', '.join(map(code, crd.short))}" if crd.short else ""
         parts.append(

@@ -32,7 +32,7 @@ from test_monitoring import DASHBOARDS  # noqa: E402
 from test_predictions import NODES, SETTINGS, declare, live_through  # noqa: E402
 
 from gangsched.local.nodes import NodeFile  # noqa: E402
-from gangsched.local.plane import Plane, PlaneOptions, environment  # noqa: E402
+from gangsched.local.plane import Plane, PlaneOptions, client_environment  # noqa: E402
 
 OUT = ROOT / "docs" / "screens"
 SPACE = "training"
@@ -92,7 +92,8 @@ def screen(plane: Plane, name: str, command: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "gangsched", *command],
         cwd=ROOT / "build",
-        env=environment(plane) | {"COLUMNS": "80", "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)},
+        env=client_environment(plane)
+        | {"COLUMNS": "80", "FORCE_COLOR": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,

@@ -28,7 +28,7 @@ class Shortest:
         if waited_s > self.patience_s:
             return (0.0, waiting.queued_since_s, waiting.gang.id)
         left_s = max(runtime_s(waiting) - waiting.attained_s, 1.0)
-        weight = gpus(waiting) ** self.service if self.service else 1.0
+        weight = requested_gpus(waiting) ** self.service if self.service else 1.0
         return (1.0, left_s * weight, waiting.gang.id)
 
     def peers(self, first: PendingGang, other: PendingGang) -> bool:
@@ -36,6 +36,6 @@ class Shortest:
         return False
 
 
-def gpus(waiting: PendingGang) -> int:
+def requested_gpus(waiting: PendingGang) -> int:
     """Return the GPUs of all members, at least one."""
     return max(sum(dict(m.needs.requests).get(GPU, 0) for m in waiting.members), 1)

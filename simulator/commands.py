@@ -173,27 +173,30 @@ def _rehearse(
 
 def _show_rehearsal(console: Console, result: dict[str, Any] | None) -> None:
     """Print the two runs side by side, and how they differ."""
-    from simulator.report.page import short  # noqa: PLC0415 -- heavy
+    from simulator.report.page import format_duration  # noqa: PLC0415 -- heavy
 
     if result is None:
         return
     columns = ("", "VIRTUAL TIME", f"KWOK, {result['faster']:g} TIMES FASTER")
     table = new_table(*columns, right=columns[1:])
-    table.add_row("mean wait", *map(short, result["meanWait_s"]))
-    table.add_row("last end", *map(short, result["lastEnd_s"]))
+    table.add_row("mean wait", *map(format_duration, result["meanWait_s"]))
+    table.add_row("last end", *map(format_duration, result["lastEnd_s"]))
     table.add_row("jobs an hour", *(f"{rate:.1f}" for rate in result["jobsPerHour"]))
     print_table(table, console)
     delay_s = result["startDelay_s"]
     console.print(
         f"{100 * result['sameOrder']:.1f} % of the pairs of jobs start in the same order. The API "
-        f"calls of a start take {delay_s:.2f} s, which count {short(delay_s * result['faster'])} "
-        f"here. The longest delay of a job's creation was {result['creationDelay_s']:.2f} s. In a "
+        f"calls of a start take {delay_s:.2f} s, which count "
+        f"{format_duration(delay_s * result['faster'])} here. The longest delay of a job's "
+        f"creation was {result['creationDelay_s']:.2f} s. In a "
         f"replay of the KWOK run, {result['placementsThatDiffer']} of {result['placements']} "
         f"placements differ."
     )
     if result["furthestWaits_s"] and result["sameOrder"] < 1:
         furthest = result["furthestWaits_s"].items()
-        named = ", ".join(f"{job} {short(a)}/{short(b)}" for job, (a, b) in furthest)
+        named = ", ".join(
+            f"{job} {format_duration(a)}/{format_duration(b)}" for job, (a, b) in furthest
+        )
         console.print(f"Largest differences between waits: {named}.")
 
 
@@ -209,7 +212,7 @@ def _means(runs: "ReportRuns") -> list[dict[str, Any]]:
 
 def _show(console: Console, variants: list[dict[str, Any]]) -> None:
     """Print a row for each variant."""
-    from simulator.report.page import short  # noqa: PLC0415 -- heavy
+    from simulator.report.page import format_duration  # noqa: PLC0415 -- heavy
 
     columns = (
         "VARIANT", "WAIT\nMEAN", "WAIT\nMEDIAN", "WAIT\nP95", "SLOW-\nDOWN", "GPUS\nBUSY",
@@ -220,9 +223,9 @@ def _show(console: Console, variants: list[dict[str, Any]]) -> None:
         mean = variant["figures"]
         table.add_row(
             variant["variant"],
-            short(mean["wait_mean_s"]),
-            short(mean["wait_p50_s"]),
-            short(mean["wait_p95_s"]),
+            format_duration(mean["wait_mean_s"]),
+            format_duration(mean["wait_p50_s"]),
+            format_duration(mean["wait_p95_s"]),
             f"{mean['slowdown_mean']:.1f}",
             f"{100 * mean['gpu_busy']:.1f} %",
             f"{mean['preempted']:.0f}",

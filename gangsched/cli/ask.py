@@ -59,7 +59,7 @@ def queue(
         rows = queries.queues(view)
         print_answer(rows, output, lambda: tables.show_queues(rows, console()))
         return
-    rows = queries.queue(view, name)
+    rows = queries.pending_gangs_of(view, name)
     notes = queue_notes(view.engine, name)
     print_answer(rows, output, lambda: tables.show_queue(rows, name, console(), view.now_s, notes))
 
@@ -75,7 +75,7 @@ def when(
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
     inside = source.namespace(namespace)
-    data = queries.when(source.view(), file, inside)
+    data = queries.predict_start(source.view(), file, inside)
     print_answer(data, output, lambda: tables.show_when(data, console()))
     if data["reason"] != "WouldStart":
         raise typer.Exit(3)

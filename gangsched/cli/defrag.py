@@ -13,7 +13,7 @@ from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
-from gangsched.core.planning.planner import make_plan, starts
+from gangsched.core.planning.planner import make_plan, starts_next_cycle
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import Budget, Defragmentation, Defragmenter
 from gangsched.core.snapshot import Snapshot
@@ -53,7 +53,7 @@ async def plan_moves(
     snapshot = engine.view.snapshot_all(now_s)
 
     def would_start(pending: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
-        return starts(pending, snapshot, policies, now_s if at_s is None else at_s)
+        return starts_next_cycle(pending, snapshot, policies, now_s if at_s is None else at_s)
 
     defragmenter = Defragmenter(snapshot, policies.placer, now_s, budget, protected, would_start)
     if request.gang:

@@ -24,7 +24,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid, KubeError, NotFound
 from gangsched.local.nodes import load_nodes
 from gangsched.local.plane import Binding, Plane, PlaneOptions
-from gangsched.local.progress import shown
+from gangsched.local.progress import show_progress
 from gangsched.shipped import folder
 
 _POLL_S = 0.5
@@ -70,7 +70,7 @@ def run(console: Console, binding: Binding = "extender") -> bool:
     plane.down()
     started_s = time.monotonic()
     nodes = load_nodes(examples / "demo-nodes.yaml")
-    with shown(console, "starting") as progress:
+    with show_progress(console, "starting") as progress:
         plane.up(nodes, PlaneOptions(binding=binding), progress)
     up_s = time.monotonic() - started_s
     console.print(f"control plane and 102 nodes up in {up_s:.0f} s ({binding} binding)")

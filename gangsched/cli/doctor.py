@@ -21,7 +21,7 @@ from gangsched.cli.cluster.leader import INSTALL, leader_state
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
 from gangsched.kube.client.json_depth import decode_bounded
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 from gangsched.kube.decoding.users import policies_served, require_user_policy
 from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.local.plane import serving
@@ -260,7 +260,7 @@ async def _clock(client: KubeClient, _: str) -> AsyncIterator[Finding]:
     ahead = [
         lease["metadata"]["name"]
         for lease in leases["items"]
-        if seconds((lease.get("spec") or {}).get("renewTime") or "") - server_s > _CLOCK_S
+        if parse_timestamp((lease.get("spec") or {}).get("renewTime") or "") - server_s > _CLOCK_S
     ]
     if ahead:
         nodes = _first_names(sorted(ahead))

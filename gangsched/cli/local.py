@@ -12,8 +12,15 @@ from gangsched.cli.output.printing import console as terminal
 from gangsched.cli.output.printing import new_table, print_answer, print_table
 from gangsched.config import ConfigError
 from gangsched.local.nodes import load_nodes
-from gangsched.local.plane import Plane, PlaneOptions, chosen, environment, instances, there_are
-from gangsched.local.progress import shown
+from gangsched.local.plane import (
+    Plane,
+    PlaneOptions,
+    chosen,
+    client_environment,
+    instances,
+    there_are,
+)
+from gangsched.local.progress import show_progress
 from gangsched.local.restart import restart as start_again
 
 local = typer.Typer(no_args_is_help=True, help="A complete control plane on this machine.")
@@ -39,7 +46,7 @@ def build(
     wanted += [components.HELM] if helm else []
     wanted += [components.MONITORING] if monitoring else []
     wanted += [components.IMAGES] if images else []
-    with shown(console, "looking for the programs") as progress:
+    with show_progress(console, "looking for the programs") as progress:
         for group in wanted:
             components.ensure(progress, group)
 
@@ -61,7 +68,7 @@ def up(
     plane = Plane(name)
     node_file = load_nodes(nodes)
     options = PlaneOptions(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
-    with shown(console, "starting") as progress:
+    with show_progress(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()
     console.print(f"Kubernetes {info['kubernetes']} at {info['server']}, binding {binding}")
@@ -154,7 +161,7 @@ def load(
     from gangsched.local.loading import load as unpack  # noqa: PLC0415 -- the agent's are many
 
     plane = chosen(name)
-    with shown(console, f"looking for {image}") as progress:
+    with show_progress(console, f"looking for {image}") as progress:
         unpack(plane, layout, image, progress)
     console.print(f"local control plane {plane.name!r} can run pods of {image}")
 
@@ -164,4 +171,4 @@ def kubectl(context: typer.Context, name: Existing = None) -> None:
     """Run the control plane's own kubectl: gangsched local kubectl -- get pods."""
     plane = chosen(name)
     command = [plane.info()["kubectl"], *context.args]
-    raise typer.Exit(subprocess.run(command, env=environment(plane), check=False).returncode)
+    raise typer.Exit(subprocess.run(command, env=client_environment(plane), check=False).returncode)

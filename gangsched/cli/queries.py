@@ -24,7 +24,7 @@ from gangsched.core.engine.gangs.incomplete import incomplete_reason
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU
-from gangsched.core.model.queues import label
+from gangsched.core.model.queues import quota_label
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.core.model.runtime import Estimate, EstimateSource
 from gangsched.core.planning.forecast import Prediction, in_queue_order
@@ -180,7 +180,7 @@ def queues(view: ClusterView) -> list[Data]:
             keys = sorted({*usage.tree.quota_keys(name), *(key for key in used if key[0] == GPU)})
             row["quotas"] = [
                 {
-                    "resource": label(key),
+                    "resource": quota_label(key),
                     "nominal": None
                     if (n := usage.tree.nominal(name, key)) is None
                     else number(key, n),
@@ -201,7 +201,7 @@ def queues(view: ClusterView) -> list[Data]:
     return rows
 
 
-def queue(view: ClusterView, name: str) -> list[Data]:
+def pending_gangs_of(view: ClusterView, name: str) -> list[Data]:
     """Return the pending gangs of a queue and of the queues below it, in their order.
 
     Raises:
@@ -241,7 +241,7 @@ def queue(view: ClusterView, name: str) -> list[Data]:
 # -- when ---------------------------------------------------------------------------------------
 
 
-def when(view: ClusterView, path: Path, namespace: str) -> Data:
+def predict_start(view: ClusterView, path: Path, namespace: str) -> Data:
     """Return when the job in a file would start; if it exists already, when a second one would.
 
     Raises:

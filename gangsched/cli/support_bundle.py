@@ -114,7 +114,7 @@ async def _files(
     pods = f"/api/v1/namespaces/{home}/pods"
     for pod in msgspec.json.decode(await client.get(pods))["items"]:
         own = pod["metadata"]["name"]
-        yield f"pods/{own}.json", json.dumps(redacted(pod), indent=1)
+        yield f"pods/{own}.json", json.dumps(without_private_fields(pod), indent=1)
         for suffix, previous in (("log", "false"), ("previous.log", "true")):
             lines = str(_LOG_LINES)
             try:
@@ -175,23 +175,25 @@ def _redacted_object(name: str, value: Json) -> Any:
             part: {k: parts[part][k] for k in keys if k in parts[part]}
             for part, keys in _NODE_FIELDS.items()
         }
-    return redacted(value, of_users=name == "podgroups" or name in _JOBS)
+    return without_private_fields(value, of_users=name == "podgroups" or name in _JOBS)
 
 
-def redacted(value: Any, *, of_users: bool = False) -> Any:
+def without_private_fields(value: Any, *, of_users: bool = False) -> Any:
     """Return a JSON value without private fields, and only with annotations of gangsched.
 
     With `of_users`, more is removed: pod specs keep only the fields that a scheduler reads.
     """
     if isinstance(value, list):
-        return [redacted(part, of_users=of_users) for part in value]
+        return [without_private_fields(part, of_users=of_users) for part in value]
     if not isinstance(value, dict):
         return value
     if of_users and isinstance(value.get("containers"), list):
         value = _pod_spec(value)
     removed = _REMOVED_FROM_USERS if of_users else _REMOVED
     kept = {
-        key: redacted(part, of_users=of_users) for key, part in value.items() if key not in removed
+        key: without_private_fields(part, of_users=of_users)
+        for key, part in value.items()
+        if key not in removed
     }
     for field in ("annotations", "labels") if of_users else ("annotations",):
         if isinstance(kept.get(field), dict):

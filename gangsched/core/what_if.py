@@ -70,7 +70,7 @@ class WhatIf:
             held[key] = held.get(key, 0) + times * quantity
 
 
-def ended(snapshot: Snapshot, gone: Collection[GangId]) -> Snapshot:
+def without_gangs(snapshot: Snapshot, gone: Collection[GangId]) -> Snapshot:
     """Return the snapshot as it would be when some gangs have ended."""
     what_if = WhatIf(snapshot)
     for gang in snapshot.occupants:

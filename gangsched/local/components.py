@@ -176,7 +176,7 @@ def ensure(progress: Progress, components: Sequence[Component] = CONTROL_PLANE) 
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may build the same
         if not (folder / "complete").exists():
-            go = toolchain(progress)
+            go = go_toolchain(progress)
             for component in components:
                 _build(go, component, folder, progress)
             (folder / "complete").touch()
@@ -193,7 +193,7 @@ def cache() -> Path:
     return Path(platformdirs.user_cache_dir("gangsched"))
 
 
-def toolchain(progress: Progress) -> str:
+def go_toolchain(progress: Progress) -> str:
     """Return a Go that is new enough; without one, install it into the user's cache."""
     return gobuild.toolchain(cache(), progress)
 
@@ -226,7 +226,7 @@ def _stages(go: str, module: Path, folder: Path) -> None:
         [go, "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kwok"],
         "finding KWOK's stages",
         cwd=module,
-        env=gobuild.environment(),
+        env=gobuild.go_environment(),
     )
     stages = Path(module_folder.strip()) / "kustomize" / "stage"
     (folder / STAGES).write_text("\n---\n".join((stages / name).read_text() for name in _STAGES))

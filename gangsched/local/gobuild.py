@@ -143,7 +143,7 @@ def run(
     return done.stdout
 
 
-def environment() -> dict[str, str]:
+def go_environment() -> dict[str, str]:
     """Return the environment of the Go toolchain: the installed version of it, no C compiler."""
     of_each_mib = psutil.virtual_memory().total // (os.cpu_count() or 1) // 2**21
     return os.environ | {
@@ -197,7 +197,11 @@ def _standard_library(go: str, source: GoPackage, folder: Path) -> Iterator[None
     """Compile Go's own packages while the block runs: they need no download."""
     command = [go, "build", *source.flags(), *_STANDARD]
     process = subprocess.Popen(
-        command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command,
+        cwd=folder,
+        env=go_environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
     try:
         yield
@@ -213,7 +217,7 @@ def _to_compile(go: str, source: GoPackage, folder: Path, name: str) -> dict[str
     form = '{{if .Stale}}{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles "/"}}{{end}}'
     command = [go, "list", "-deps", *source.flags(), "-f", form, source.package]
     packages = {}
-    for row in run(command, f"looking at {name}", cwd=folder, env=environment()).splitlines():
+    for row in run(command, f"looking at {name}", cwd=folder, env=go_environment()).splitlines():
         package, place, files = row.split("\t")
         packages[package] = sum(_size(Path(place) / file) for file in files.split("/"))
     return packages
@@ -232,7 +236,7 @@ def _follow(command: list[str], folder: Path, tracker: Tracker) -> None:
     with subprocess.Popen(
         command,
         cwd=folder,
-        env=environment(),
+        env=go_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

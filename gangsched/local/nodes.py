@@ -79,7 +79,7 @@ class NodeGroup(BaseModel):
         }
 
 
-def distinct(groups: Iterable[NodeGroup]) -> None:
+def check_distinct_names(groups: Iterable[NodeGroup]) -> None:
     """Check that no two groups have one name.
 
     Raises:
@@ -101,7 +101,7 @@ class NodeFile(BaseModel):
 
     @model_validator(mode="after")
     def _distinct(self) -> "NodeFile":
-        distinct(self.nodes)
+        check_distinct_names(self.nodes)
         return self
 
     def of_kind(self, kind: str) -> list[NodeGroup]:

@@ -393,6 +393,6 @@ def serving(server: str) -> Plane | None:
     return None
 
 
-def environment(plane: Plane) -> dict[str, str]:
+def client_environment(plane: Plane) -> dict[str, str]:
     """Return the environment in which kubectl and clients talk to the instance."""
     return os.environ | {"KUBECONFIG": str(plane.kubeconfig)}

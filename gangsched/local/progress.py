@@ -14,7 +14,7 @@ _STAYS = ("built", "installing")
 
 
 @contextlib.contextmanager
-def shown(console: Console, first: str) -> Iterator[Progress]:
+def show_progress(console: Console, first: str) -> Iterator[Progress]:
     """Show `first`, and then each line that the yielded function is called with."""
     printed_s = time.monotonic()
     with console.status(first) as status:

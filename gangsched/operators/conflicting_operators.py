@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 
 _V1 = ("PyTorchJob", "TFJob", "MPIJob", "XGBoostJob", "PaddleJob", "JAXJob", "MXJob")
 _LAPSES_S = 60.0
@@ -156,7 +156,7 @@ class ConflictingOperators:
         known = self._signs.get(metadata.uid)
         lasts_s = min(max(float(spec.leaseDurationSeconds or 0), 0.0), _LEASE_MAX_S)
         watched = known is not None and known.renewed != renewed
-        since_s = now_s if watched else min(seconds(renewed), now_s)
+        since_s = now_s if watched else min(parse_timestamp(renewed), now_s)
         until_s = known.until_s if known is not None and not watched else since_s + lasts_s
         pod = metadata.namespace, holder.partition("_")[0]
         where = f"Lease {metadata.namespace}/{metadata.name}"

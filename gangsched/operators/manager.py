@@ -142,7 +142,11 @@ def _controllers(
         jobs = family(ours.scheduler, framework, env, ours.aliases)
         controllers[kind] = Reconciler(client, jobs)
     runtimes = Runtimes()
-    owners = jobset.kind(ours.scheduler, evaluators), trainjob.kind(runtimes), *searches
+    owners = (
+        jobset.jobset_kind(ours.scheduler, evaluators),
+        trainjob.trainjob_kind(runtimes),
+        *searches,
+    )
     for owner in owners:
         controllers[owner.kind] = tree_controller(client, owner, env)
     runtimes.on_change = controllers[TRAINJOB].wake_all
@@ -206,7 +210,7 @@ def _search_kinds(evaluators: Evaluators, scheduler: str = "") -> tuple[OwnerKin
         return ()
     from gangsched.operators.kinds import experiment, trial  # noqa: PLC0415 -- only where installed
 
-    return experiment.kind(evaluators), trial.kind(evaluators, scheduler)
+    return experiment.experiment_kind(evaluators), trial.trial_kind(evaluators, scheduler)
 
 
 def _register(

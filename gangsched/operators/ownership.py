@@ -23,7 +23,7 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.trainer import reconcile as trainjob
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.kube.client.watch import Watch
 from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.operators.conflicting_operators import (
@@ -277,7 +277,7 @@ async def has_operator_rights(client: KubeClient, sign: Sighting) -> bool:
     namespace, account = sign.account
     try:
         if sign.renewed:
-            pod = await client.get(named(f"/api/v1/namespaces/{namespace}/pods", account))
+            pod = await client.get(object_path(f"/api/v1/namespaces/{namespace}/pods", account))
             account = msgspec.json.decode(pod)["spec"].get("serviceAccountName") or "default"
         attributes = {
             "group": sign.operator.group,

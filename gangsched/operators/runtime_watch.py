@@ -15,7 +15,7 @@ from gangsched.jobs.trainer.reconcile import API_VERSION
 from gangsched.jobs.trainer.runtimes import FRAMEWORK, framework_of
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.kube.client.watch import Watch
 from gangsched.operators.work_queue import Key, WorkQueue
 
@@ -105,7 +105,7 @@ class RuntimeReceiver:
             return
         namespace, name = key
         inside = f"namespaces/{namespace}/{KINDS[1]}" if namespace else KINDS[0]
-        path = named(f"/apis/{API_VERSION}/{inside.lower()}s", name)
+        path = object_path(f"/apis/{API_VERSION}/{inside.lower()}s", name)
         metadata = {"uid": runtime["metadata"]["uid"], "labels": {FRAMEWORK: label}}
         with suppress(NotFound, Conflict):
             await self._client.patch(path, {"metadata": metadata})

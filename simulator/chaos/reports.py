@@ -12,7 +12,7 @@ import msgspec
 
 from gangsched.api.timestamps import rfc3339
 from gangsched.core.facts import HistoryRestored
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 from gangsched.kube.stored import gang_history
 
 View = dict[str, Any]
@@ -22,7 +22,7 @@ _HALF_LIFE_S = 604_800.0
 _ROUNDED = 0.01
 
 
-def group_view(group: Mapping[str, Any]) -> View:
+def compared_group(group: Mapping[str, Any]) -> View:
     """Return the compared fields of a PodGroup."""
     status = group.get("status") or {}
     start = status.get("start") or {}
@@ -53,7 +53,7 @@ def queue_view(queue: Mapping[str, Any]) -> View:
         "next": (head.get("gang", ""), head.get("reason", "")),
         "GPU time": {
             (row["user"], row.get("periodSeconds", 0), row.get("period", 0)): (
-                seconds(status.get("asOf") or ""),
+                parse_timestamp(status.get("asOf") or ""),
                 row.get("decayedGpuSeconds", 0.0),
                 row.get("gpuSeconds", 0.0),
             )
@@ -62,7 +62,7 @@ def queue_view(queue: Mapping[str, Any]) -> View:
     }
 
 
-def pod_view(pod: Mapping[str, Any]) -> View:
+def compared_pod(pod: Mapping[str, Any]) -> View:
     """Return the compared fields of a pod."""
     return {
         "node": pod.get("spec", {}).get("nodeName", ""),
@@ -132,7 +132,9 @@ def _scheduled(status: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _kept(before: str | None, after: str | None) -> bool:
     """Return whether a backfill reservation is kept: it may only become earlier."""
-    return before is None or (after is not None and seconds(after) <= seconds(before))
+    return before is None or (
+        after is not None and parse_timestamp(after) <= parse_timestamp(before)
+    )
 
 
 def _not_lost(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> bool:
@@ -160,7 +162,7 @@ def differences(name: str, before: View | None, after: View | None) -> Iterator[
             yield f"{field_name} of {name}: {value} before, {after[field_name]} after"
 
 
-def compared(before: Mapping[str, View], after: Mapping[str, View]) -> list[str]:
+def view_differences(before: Mapping[str, View], after: Mapping[str, View]) -> list[str]:
     """Return every difference between two sets of views, in the order of names."""
     return [
         difference

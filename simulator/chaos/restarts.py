@@ -25,12 +25,12 @@ from simulator.chaos.gangs import GROUPS, PODS, NamespaceUsers
 from simulator.chaos.plan import SCHEDULERS, ChaosPlan
 from simulator.chaos.reports import (
     Reports,
-    compared,
+    compared_group,
+    compared_pod,
     ends_within,
-    group_view,
     past_view,
-    pod_view,
     queue_view,
+    view_differences,
 )
 
 GREEDY = "greedy"
@@ -66,9 +66,9 @@ class WaitTimeoutError(Exception):
 class ReportWatches:
     """The views of one namespace's objects, updated while its watches run."""
 
-    groups: Reports = field(default_factory=lambda: Reports(group_view, _of_group))
+    groups: Reports = field(default_factory=lambda: Reports(compared_group, _of_group))
     queues: Reports = field(default_factory=lambda: Reports(queue_view, _of_queue))
-    pods: Reports = field(default_factory=lambda: Reports(pod_view, _of_pod))
+    pods: Reports = field(default_factory=lambda: Reports(compared_pod, _of_pod))
 
     @property
     def all(self) -> tuple[Reports, Reports, Reports]:
@@ -188,7 +188,7 @@ class Restarts:
             f"{name}: its backfill reservation is stored but not reported"
             for name in reserved - reported
         ]
-        return [*wrong, *(f"stored history: {sentence}" for sentence in compared(*pasts))]
+        return [*wrong, *(f"stored history: {sentence}" for sentence in view_differences(*pasts))]
 
     async def _change(self, reports: ReportWatches, old: str, new: str, *, hard: bool) -> list[str]:
         """End the leader, and return what differs once its successor works."""
@@ -218,7 +218,7 @@ class Restarts:
             changes = [difference for watched in reports.all for difference in watched.unmark()]
             if text != before:
                 now_s = time.time()
-                changes += compared(past_view(before, now_s), past_view(text, now_s))
+                changes += view_differences(past_view(before, now_s), past_view(text, now_s))
             if not changes and not self._ends_soon(text):
                 return text
             if time.monotonic() > deadline_s:

@@ -55,10 +55,10 @@ def _of(scenario: Scenario, traces_read: Sequence[Trace], seed: int) -> Iterator
     for gang, why in never_run(result, jobs, start).items():
         names.setdefault(why.message, []).append(gang.partition("/")[2])
     for message, listed in names.items():
-        yield f"{named(listed)} can never run (seed {seed}): {message}"
+        yield f"{list_names(listed)} can never run (seed {seed}): {message}"
 
 
-def named(names: Iterable[str], count: int | None = None) -> str:
+def list_names(names: Iterable[str], count: int | None = None) -> str:
     """Return the first names and the number of the others; `count` if `names` are not all."""
     listed = list(names)
     more = (len(listed) if count is None else count) - len(listed[:_NAMED])

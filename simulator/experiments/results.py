@@ -32,7 +32,7 @@ class FinalState(StrEnum):
     COMING = "NotYetSubmitted"
 
 
-def state(outcome: JobOutcome, run: RunResult) -> FinalState:
+def final_state(outcome: JobOutcome, run: RunResult) -> FinalState:
     """Return the state of a gang at the end of the run."""
     if outcome.job.at_s > run.end_s:
         return FinalState.COMING
@@ -57,7 +57,7 @@ def came(run: RunResult) -> list[JobOutcome]:
     return [outcome for outcome in run.outcomes if outcome.job.at_s <= run.end_s]
 
 
-def figures(run: RunResult) -> Figures:
+def run_figures(run: RunResult) -> Figures:
     """Return the figures of a run; times in seconds, shares from 0 to 1.
 
     Waits and slowdowns count gangs that started; other figures count those that did not.
@@ -65,12 +65,12 @@ def figures(run: RunResult) -> Figures:
     submitted = came(run)
     done = [outcome for outcome in submitted if outcome.ended_s is not None]
     started = [outcome for outcome in submitted if outcome.started_s is not None]
-    never = sum(state(outcome, run) is FinalState.NEVER for outcome in submitted)
+    never = sum(final_state(outcome, run) is FinalState.NEVER for outcome in submitted)
     total = sum(dict(node.allocatable).get(GPU, 0) for node in run.nodes)
     values = {
         "jobs": len(submitted),
         "finished": len(done),
-        "running": sum(state(outcome, run) is FinalState.RUNNING for outcome in submitted),
+        "running": sum(final_state(outcome, run) is FinalState.RUNNING for outcome in submitted),
         "never_started": len(submitted) - len(started),
         "can_never_run": never,
         "still_waiting": len(submitted) - len(started) - never,
@@ -150,7 +150,7 @@ def _lost_gpu_h(run: RunResult) -> float:
     """Return the lost work, with all work of gangs that never started."""
     left = (outcome.job for outcome in came(run) if outcome.started_s is None)
     left_s = sum(job.runtime_s * job.all_gpus() for job in left)
-    return left_s / 3600 + figures(run)["lost_gpu_h"]
+    return left_s / 3600 + run_figures(run)["lost_gpu_h"]
 
 
 OBJECTIVES: dict[str, tuple[int, Callable[[RunResult], float]]] = {
@@ -160,7 +160,7 @@ OBJECTIVES: dict[str, tuple[int, Callable[[RunResult], float]]] = {
     "slowdown_mean": (1, lambda run: mean(_slow(run))),
     "slowdown_p95": (1, lambda run: _spread(_slow(run))["p95"]),
     "lost_gpu_h": (1, _lost_gpu_h),
-    "gpu_busy": (-1, lambda run: figures(run)["gpu_busy"]),
+    "gpu_busy": (-1, lambda run: run_figures(run)["gpu_busy"]),
     "jain": (-1, lambda run: jain(came(run), run.end_s)),
 }
 """The objectives of tuning: 1 or -1 for less or more is better, and the value.
@@ -235,7 +235,7 @@ def jobs_table(run: RunResult) -> pa.Table:
     """Return a row for each job; `wait_s` and `slowdown` are null if it never started."""
     rows = []
     for outcome in run.outcomes:
-        end_state = state(outcome, run)
+        end_state = final_state(outcome, run)
         never = run.never.get(outcome.job.id)
         rows.append(
             {
@@ -298,7 +298,7 @@ def not_started(run: RunResult) -> list[dict[str, object]]:
     """Return why gangs never started: the number of gangs and some names for each reason."""
     names_by_reason: dict[str, list[str]] = {}
     for outcome in came(run):
-        match state(outcome, run):
+        match final_state(outcome, run):
             case FinalState.NEVER:
                 names_by_reason.setdefault(run.never[outcome.job.id].message, []).append(
                     outcome.job.name
@@ -316,7 +316,7 @@ def not_started(run: RunResult) -> list[dict[str, object]]:
 def write(run: RunResult, folder: Path, about: Mapping[str, object]) -> Figures:
     """Write a run's tables and figures; `run.json` comes last, as the mark of a whole run."""
     folder.mkdir(parents=True, exist_ok=True)
-    values = figures(run)
+    values = run_figures(run)
     queues = queue_rows(run)
     pq.write_table(jobs_table(run), folder / "jobs.parquet")
     pq.write_table(samples_table(run), folder / "samples.parquet")

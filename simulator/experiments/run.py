@@ -23,7 +23,7 @@ from gangsched.core.model.queues import Queue
 from gangsched.core.policy import Policies
 from gangsched.core.quota.queue_tree import QueueTree
 from gangsched.kube.decoding.cluster.nodes import node_fact
-from gangsched.kube.decoding.cluster.queues import queue as read_queue
+from gangsched.kube.decoding.cluster.queues import parse_queue as read_queue
 from gangsched.kube.decoding.metadata import decode_group
 from gangsched.local.nodes import RACK_LABEL, NodeGroup
 from gangsched.plugins import load_policies

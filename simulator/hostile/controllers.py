@@ -74,13 +74,13 @@ class Controllers:
     def _kind(self, kind: str) -> OwnerKind:
         match kind:
             case "JobSet":
-                return jobset.kind("gangsched", self.evaluators)
+                return jobset.jobset_kind("gangsched", self.evaluators)
             case "TrainJob":
-                return trainjob.kind(self.runtimes)
+                return trainjob.trainjob_kind(self.runtimes)
             case "Trial":
-                return trial.kind(self.evaluators)
+                return trial.trial_kind(self.evaluators)
             case _:
-                return experiment.kind(self.evaluators)
+                return experiment.experiment_kind(self.evaluators)
 
     def _framework(self, body: Json) -> list[Json]:
         job = parse(body, "gangsched", body["kind"])

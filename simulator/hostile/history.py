@@ -47,7 +47,7 @@ async def run(history: History, evaluators: Evaluators) -> dict[str, Any]:
 
 def _cluster(history: History, evaluators: Evaluators) -> TenantCluster:
     admission = bool(history.get("admission", True))
-    return TenantCluster(evaluators, borrowing=bool(history.get("loans")), admission=admission)
+    return TenantCluster(evaluators, borrowing=bool(history.get("borrowing")), admission=admission)
 
 
 async def _do(cluster: TenantCluster, victim: Victim, step: Step, name: str) -> int:

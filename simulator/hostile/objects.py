@@ -17,9 +17,9 @@ from simulator.hostile.templates import (
     NODES,
     Json,
     count,
-    distinct,
-    label,
+    distinct_spec,
     pod_spec,
+    random_label,
     text,
 )
 
@@ -111,7 +111,7 @@ def _metadata(rng: random.Random, name: str, scale: int) -> Json:
 # -- PodGroups -----------------------------------------------------------------------------------
 
 
-def pod_group(rng: random.Random, name: str, scale: int) -> list[Json]:
+def random_pod_group(rng: random.Random, name: str, scale: int) -> list[Json]:
     """Return a PodGroup with roles and every constraint."""
     spec: Json = {}
     if rng.random() < 0.8:
@@ -171,7 +171,7 @@ def _roles(rng: random.Random, scale: int) -> list[Json]:
             role["minCount"] = rng.choice((0, 1, pods))
         if rng.random() < 0.9:
             metadata = {"annotations": shares(rng) if rng.random() < 0.1 else {}}
-            role["template"] = {"metadata": metadata, "spec": shared_spec or distinct(index)}
+            role["template"] = {"metadata": metadata, "spec": shared_spec or distinct_spec(index)}
         roles.append(role)
     return roles
 
@@ -179,7 +179,7 @@ def _roles(rng: random.Random, scale: int) -> list[Json]:
 # -- pods ----------------------------------------------------------------------------------------
 
 
-def pods(rng: random.Random, name: str, scale: int) -> list[Json]:
+def random_pods(rng: random.Random, name: str, scale: int) -> list[Json]:
     """Return pods of one group or of none; some of them name their own node."""
     number = min(count(rng, scale), (2, 30, 300)[scale])
     each = pod_spec(rng, scale if number < 4 else min(scale, LARGE), _scheduler(rng))
@@ -192,7 +192,7 @@ def pods(rng: random.Random, name: str, scale: int) -> list[Json]:
         membership(metadata, rng, name, number)
         if rng.random() < 0.3:
             metadata["annotations"] |= shares(rng)
-        spec = distinct(index) if differ else dict(each)
+        spec = distinct_spec(index) if differ else dict(each)
         if taken:
             spec["nodeName"] = taken
             spec.pop("schedulingGates", None)
@@ -207,8 +207,8 @@ def _scheduler(rng: random.Random) -> str:
 def _labelled(metadata: Json, rng: random.Random, name: str, number: int) -> None:
     metadata["labels"][names.POD_GROUP_LABEL] = name
     if rng.random() < 0.6:
-        metadata["labels"][names.MIN_MEMBER_LABEL] = rng.choice((str(number), label(rng)))
-    metadata["labels"][rng.choice((names.ROLE_LABEL, *names.INDEX_LABELS))] = label(rng)
+        metadata["labels"][names.MIN_MEMBER_LABEL] = rng.choice((str(number), random_label(rng)))
+    metadata["labels"][rng.choice((names.ROLE_LABEL, *names.INDEX_LABELS))] = random_label(rng)
 
 
 def _kueue(metadata: Json, rng: random.Random, name: str, number: int) -> None:
@@ -294,8 +294,8 @@ def theirs(rng: random.Random, name: str, scale: int) -> list[Json]:
 Maker = Callable[[random.Random, str, int], list[Json]]
 
 KINDS: Mapping[str, Maker] = {
-    "PodGroup": pod_group,
-    "Pod": pods,
+    "PodGroup": random_pod_group,
+    "Pod": random_pods,
     "theirs": theirs,
     **{kind: jobs.maker(kind, _metadata) for kind in jobs.KINDS},
 }

@@ -33,7 +33,7 @@ def text(rng: random.Random, scale: int) -> str:
     return rng.choice("abx") * rng.choice(_LENGTHS[: scale + 1])
 
 
-def label(rng: random.Random) -> str:
+def random_label(rng: random.Random) -> str:
     """Return a value that a label may have."""
     return rng.choice(("", "a", "2", "x", "100000", "-".join("ab" * 15)[:63].strip("-"), "9" * 63))
 
@@ -164,7 +164,7 @@ _CHANGES: tuple[Callable[[Json, random.Random, int], None], ...] = (
 )
 
 
-def distinct(index: int) -> Json:
+def distinct_spec(index: int) -> Json:
     """Return a spec that differs from every other one, and fits any node."""
     return {
         "schedulerName": "gangsched",

@@ -36,7 +36,7 @@ from simulator.hostile.declared import (
 )
 from simulator.hostile.objects import NAMESPACE, VICTIM, accepted
 from simulator.hostile.templates import Json
-from simulator.hostile.truth import RealPod, Truth, allocated, requests
+from simulator.hostile.truth import RealPod, Truth, allocated, kubelet_requests
 
 CYCLE_S = 1.0
 PLANNED_MAX = 20_000
@@ -186,7 +186,7 @@ class TenantCluster:
         document = {**document, "metadata": {**metadata, **stamped}}
         uid = document["metadata"]["uid"]
         if document["kind"] == "Pod":
-            self.truth.pods[uid] = RealPod(document, requests(document["spec"]))
+            self.truth.pods[uid] = RealPod(document, kubelet_requests(document["spec"]))
             self._show(document)
             if document["spec"].get("nodeName"):
                 self._arrived.append(uid)
@@ -331,7 +331,7 @@ class TenantCluster:
             for pod, node in order.assignments:
                 short = pod.split("/", 1)[1]
                 if short.startswith(stem) and short.removeprefix(stem).isdigit():
-                    assigned[pod] = (node, requests(role["template"].get("spec", {})))
+                    assigned[pod] = (node, kubelet_requests(role["template"].get("spec", {})))
                     annotations = (role["template"].get("metadata") or {}).get("annotations") or {}
                     metadata = {"name": short, "namespace": namespace, "labels": labels}
                     body = {"apiVersion": "v1", "kind": "Pod", "spec": spec}

@@ -33,7 +33,7 @@ _DECIMAL: Mapping[str, Fraction | int] = {
 }
 
 
-def amount(resource: str, value: object) -> int:
+def whole_amount(resource: str, value: object) -> int:
     """Return a quantity: cpu in thousandths, all else in whole units."""
     text = str(value)
     unit = next((suffix for suffix in _BINARY if text.endswith(suffix)), "")
@@ -45,7 +45,7 @@ def amount(resource: str, value: object) -> int:
     return ceil(exact * 1000) if resource == "cpu" else ceil(exact)
 
 
-def requests(spec: Json) -> Amounts:
+def kubelet_requests(spec: Json) -> Amounts:
     """Return what a pod requests of its node, computed as by a kubelet."""
     total: Amounts = defaultdict(int)
     sidecars: Amounts = defaultdict(int)
@@ -69,7 +69,7 @@ def requests(spec: Json) -> Amounts:
 
 def allocated(document: Json) -> Amounts:
     """Return what a pod requests, or still holds during a resize: the larger amounts."""
-    total = requests(document["spec"])
+    total = kubelet_requests(document["spec"])
     statuses = document.get("status", {}).get("containerStatuses") or ()
     running: Amounts = defaultdict(int)
     for container in statuses:
@@ -93,7 +93,7 @@ def host_ports(spec: Json) -> set[int]:
 def _of(container: Json) -> Amounts:
     resources = container.get("resources") or {}
     requests = (resources.get("limits") or {}) | (resources.get("requests") or {})
-    return {resource: amount(resource, value) for resource, value in requests.items()}
+    return {resource: whole_amount(resource, value) for resource, value in requests.items()}
 
 
 def _add(total: Amounts, more: Mapping[str, int]) -> None:

@@ -183,7 +183,7 @@ async def _run(
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
             delay_s = max(delay_s, -wait_s)
-            creating.add(asyncio.create_task(client.create(_JOBS, manifest(job, speedup))))
+            creating.add(asyncio.create_task(client.create(_JOBS, job_manifest(job, speedup))))
             progress(f"{number + 1} of {len(jobs)} jobs are created, {seen.left} have not ended")
         await asyncio.gather(*creating)
         longest_s = max((job.runtime_s for job in jobs), default=0.0) / speedup
@@ -227,7 +227,7 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def manifest(job: Job, speedup: float) -> dict[str, Any]:
+def job_manifest(job: Job, speedup: float) -> dict[str, Any]:
     """Return a job as a PyTorchJob with pods that succeed after its run time."""
     amounts = {
         key: f"{value}m" if key == "cpu" else value for key, value in job.wants().requests if value

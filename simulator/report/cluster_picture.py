@@ -13,7 +13,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import TopologyTree
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import NodeName, PodName
-from gangsched.core.model.mig_profiles import Model, starts
+from gangsched.core.model.mig_profiles import Model, instance_starts
 from gangsched.core.model.nodes import Layout
 from gangsched.core.model.pods import GPU
 
@@ -131,7 +131,7 @@ def _draw_gpu(axis: Axes, left: float, top: float, layout: Layout, model: Model)
     axis.add_patch(frame)
     if not layout:
         axis.text(left + model.slices / 2, top + 0.5, "whole", fontsize=7, ha="center", va="center")
-    for profile, start in starts(model, layout) or ():
+    for profile, start in instance_starts(model, layout) or ():
         shape = model.shape(profile)
         size = shape.size if shape is not None else 1
         part = Rectangle((left + start, top), size, 1, facecolor="#d7e8df", edgecolor=_CHOSEN)

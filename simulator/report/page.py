@@ -13,7 +13,7 @@ from scipy import stats
 
 from gangsched import __version__
 from gangsched.config import PolicyConfig
-from simulator.experiments.notices import named
+from simulator.experiments.notices import list_names
 from simulator.experiments.task import Task
 from simulator.report import figures
 from simulator.scenarios.scenario import Scenario
@@ -96,7 +96,7 @@ class Column:
     def shown(self, value: float) -> str:
         """Return a value as text."""
         if self.unit == "s":
-            return short(value)
+            return format_duration(value)
         if self.unit == "%":
             return f"{100 * value:.1f} %"
         return f"{value:,.0f}" if abs(value) >= 100 or value == int(value) else f"{value:.2f}"
@@ -138,7 +138,7 @@ _OF_STARTED = frozenset({"wait_mean_s", "wait_p50_s", "wait_p95_s", "jct_mean_s"
 """Figures of gangs that started: they look better if gangs with long waits never start."""
 
 
-def short(value_s: float) -> str:
+def format_duration(value_s: float) -> str:
     """Return a length of time as text, in the unit that fits it."""
     sign, value_s = ("-" if value_s < 0 else ""), abs(value_s)
     if value_s < 100:
@@ -175,7 +175,7 @@ def placed_by(scenario: Scenario) -> str:
     return f"placer: {placer}; a cluster's default is {usual} (--set policies.placer={usual})"
 
 
-def compared(runs: ReportRuns) -> list[dict[str, Any]]:
+def variant_rows(runs: ReportRuns) -> list[dict[str, Any]]:
     """Return a row for each variant: means, and differences from the first, paired by seed."""
     grouped = runs.by_variant()
     first = next(iter(grouped.values()))
@@ -252,7 +252,7 @@ def render(runs: ReportRuns) -> str:
                 "name": name,
                 "worst": details["worst"],
                 "not_started": [
-                    row | {"named": named(row["names"], row["jobs"])}
+                    row | {"named": list_names(row["names"], row["jobs"])}
                     for row in outcome.document["not_started"]
                 ],
                 "waiting": figures.waiting(details),
@@ -263,7 +263,7 @@ def render(runs: ReportRuns) -> str:
     environment = Environment(
         loader=PackageLoader("simulator.report"), autoescape=True, undefined=StrictUndefined
     )
-    environment.filters |= {"short": short, "moment": moment}
+    environment.filters |= {"short": format_duration, "moment": moment}
     return environment.get_template("page.html.j2").render(
         version=__version__,
         scenario=first.document["scenario"],
@@ -271,7 +271,7 @@ def render(runs: ReportRuns) -> str:
         first_seed=first.seed,
         left_out=first.document["left_out"],
         columns=COLUMNS,
-        rows=compared(runs),
+        rows=variant_rows(runs),
         queue_columns=QUEUE_COLUMNS,
         queue_rows=by_queue(runs),
         placed_by=placed_by(next(iter(runs.outcomes)).scenario),

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gangsched.api.queue import QueueSpec
 from gangsched.api.topology import TopologySpec
 from gangsched.config import ConfigError, PolicyConfig, one_sentence, strangers
-from gangsched.local.nodes import NodeGroup, distinct
+from gangsched.local.nodes import NodeGroup, check_distinct_names
 from simulator.traces import FORMATS
 
 COUNTING = "pack"
@@ -22,7 +22,7 @@ _UNITS_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _TIME = re.compile(rf"(\d+(?:\.\d+)?)\s*({'|'.join(_UNITS_S)})")
 
 
-def seconds(value: object) -> object:
+def parse_duration(value: object) -> object:
     """Return the seconds of "90s", "1h 30m" or "2d"; return other types unchanged."""
     if not isinstance(value, str):
         return value
@@ -32,8 +32,8 @@ def seconds(value: object) -> object:
     return sum(float(number) * _UNITS_S[unit] for number, unit in parts)
 
 
-Seconds = Annotated[float, BeforeValidator(seconds), Field(ge=0, allow_inf_nan=False)]
-Positive = Annotated[float, BeforeValidator(seconds), Field(gt=0, allow_inf_nan=False)]
+Seconds = Annotated[float, BeforeValidator(parse_duration), Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, BeforeValidator(parse_duration), Field(gt=0, allow_inf_nan=False)]
 
 
 class _Part(BaseModel):
@@ -71,7 +71,7 @@ class ClusterSpec(_Part):
 
     @model_validator(mode="after")
     def _one_group(self) -> "ClusterSpec":
-        distinct(self.nodes)
+        check_distinct_names(self.nodes)
         if not self.nodes and self.snapshot is None:
             raise ValueError("there are no nodes: give groups of nodes, or a snapshot")
         if self.load is not None and (len(self.nodes) > 1 or not self.nodes[0].gpus):

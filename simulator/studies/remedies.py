@@ -22,7 +22,7 @@ from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.refusal import Reason, Refusal, Remedy
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.advice import advise
-from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
+from gangsched.core.planning.planner import Plan, Planned, make_plan, starts_next_cycle
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import Defragmentation, Defragmenter, move_remedy
 from gangsched.core.snapshot import Snapshot
@@ -237,7 +237,7 @@ def advised(engine: Engine, policies: Policies) -> list[RefusedGang]:
     """Return the refused gangs with the remedies of their refusals."""
 
     def would(waiting: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
-        return starts(waiting, snapshot, policies, NOW_S if at_s is None else at_s)
+        return starts_next_cycle(waiting, snapshot, policies, NOW_S if at_s is None else at_s)
 
     refused = []
     for gang, refusal in sorted(engine.view.refusals.items()):

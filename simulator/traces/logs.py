@@ -9,7 +9,7 @@ import msgspec
 
 from simulator.jobs import Job
 from simulator.traces.rows import Left, Row, TraceError, each, lines, table
-from simulator.traces.shapes import job, named, split
+from simulator.traces.shapes import job, kubernetes_name, split
 
 _GAVEL = {
     7: ("type", "command", "steps_arg", "data", "steps", "at_s", "gpus"),
@@ -136,12 +136,14 @@ def sacct(path: Path, left: Left, per_node: int) -> Iterator[Job]:
         gpus, nodes = amounts.count("AllocTRES gres/gpu"), amounts.count("NNodes", 1)
         pods, each_gets = (nodes, gpus // nodes) if gpus % nodes == 0 else split(gpus, per_node)
         return Job(
-            named(f"{row.cells.get('JobName') or 'job'}-{row.text('JobID')}"),
+            kubernetes_name(f"{row.cells.get('JobName') or 'job'}-{row.text('JobID')}"),
             row.time_s("Submit"),
             end_s - start_s,
             pods,
             each_gets,
-            queue=named(row.cells.get("Account") or row.cells.get("Partition") or "default"),
+            queue=kubernetes_name(
+                row.cells.get("Account") or row.cells.get("Partition") or "default"
+            ),
             user=row.cells.get("User", ""),
             estimate_s=_limit_s(row),
         )

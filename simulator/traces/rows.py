@@ -123,7 +123,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
     """
     number = 0
-    with opened(path) as file:
+    with open_text(path) as file:
         try:
             for number, text in enumerate(file, 1):
                 yield number, text.rstrip("\n")
@@ -131,7 +131,7 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             raise TraceError(f"{path}: line {number + 1}: {error}") from error
 
 
-def opened(path: Path) -> IO[str]:
+def open_text(path: Path) -> IO[str]:
     """Open a text file, compressed or not.
 
     Raises:
@@ -159,7 +159,7 @@ def table(
         TraceError: the file is missing or cut short, or it lacks a column.
 
     """
-    with opened(path) as file:
+    with open_text(path) as file:
         reader = csv.reader(file, delimiter=delimiter)
         try:
             names = list(header) if header is not None else next(reader, [])

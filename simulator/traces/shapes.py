@@ -16,9 +16,9 @@ def split(gpus: int, per_node: int) -> tuple[int, int]:
 def job(name: str, at_s: float, runtime_s: float, gpus: int, per_node: int, **more: str) -> Job:
     """Return a job with `gpus` GPUs."""
     pods, each_gets = split(gpus, per_node)
-    return Job(named(name), at_s, runtime_s, pods, each_gets, **more)  # type: ignore[arg-type]
+    return Job(kubernetes_name(name), at_s, runtime_s, pods, each_gets, **more)  # type: ignore[arg-type]
 
 
-def named(name: str) -> str:
+def kubernetes_name(name: str) -> str:
     """Return a name that Kubernetes accepts."""
     return re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-.") or "job"

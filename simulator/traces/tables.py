@@ -7,7 +7,7 @@ from pathlib import Path
 from gangsched.core.model.pods import Expression, GpuShare, PodRequirements
 from simulator.jobs import GPU, Job
 from simulator.traces.rows import Left, Row, TraceError, each, table
-from simulator.traces.shapes import job, named
+from simulator.traces.shapes import job, kubernetes_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Table:
             runtime_s = row.number(self.runtime, 0.0, above=True) * self.unit_s
             gpus = row.count(self.gpus, 1)
             name = row.text(self.name) if self.name else f"job-{row.line}"
-            queue = named(row.text(self.queue)) if self.queue else "default"
+            queue = kubernetes_name(row.text(self.queue)) if self.queue else "default"
             return job(name, at_s, runtime_s, gpus, per_node, queue=queue)
 
         return each(table(path, columns), read, left)
@@ -85,7 +85,7 @@ def own(path: Path, left: Left, per_node: int) -> Iterator[Job]:
         given = {key: value for key, value in row.cells.items() if value}
         filled = Row(row.path, row.line, {"pods": "1", "gpus": "1", "priority": "0"} | given)
         return Job(
-            named(row.text("name")),
+            kubernetes_name(row.text("name")),
             row.number("at_s", 0.0),
             row.number("runtime_s", 0.0, above=True),
             filled.count("pods", 1),
@@ -129,7 +129,9 @@ def openb(path: Path, left: Left, per_node: int) -> Iterator[Job]:
         runtime_s = row.number("deletion_time") - at_s if timed else 1e9
         if runtime_s <= 0:
             row.refuse("deletion_time", "must be after creation_time")
-        return Job(named(row.text("name")), at_s, runtime_s, gpus=0, needs=openb_needs(row))
+        return Job(
+            kubernetes_name(row.text("name")), at_s, runtime_s, gpus=0, needs=openb_needs(row)
+        )
 
     return each(table(path, columns), read, left)
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from gangsched.cli.cluster.lookup import job_state, read_job
 from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.output import tables
-from gangsched.cli.queries import explain, what_if, when
+from gangsched.cli.queries import explain, predict_start, what_if
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName
@@ -144,14 +144,14 @@ def test_when_of_an_existing_gang_predicts_a_second_one(tmp_path):
     path = tmp_path / "group.yaml"
     path.write_text(GROUP)
     engine = an_engine(node("n", cpu=100_000))
-    first = when(ClusterView(engine, POLICIES, 2.0), path, "ns")
+    first = predict_start(ClusterView(engine, POLICIES, 2.0), path, "ns")
     assert "exists" not in first
     assert (first["gang"], first["reason"]) == ("ns/g", "WouldStart")
     runs = an_engine(node("n", cpu=100_000))
     runs.observe(f.GangSeen(templated("g", 1, needs(0, cpu=40_000))), 0.0)
     runs.observe(pod("g-worker-0", "g", needs(0, cpu=40_000), node=NodeName("n")), 1.0)
     assert runs.view.gangs[GangId("ns/g")].state == "Placed"
-    found = when(ClusterView(runs, POLICIES, 2.0), path, "ns")
+    found = predict_start(ClusterView(runs, POLICIES, 2.0), path, "ns")
     assert (found["exists"], found["gang"]) == ("Placed", "ns/g-further")
     assert found["reason"] == "NotEnoughFree", "what runs keeps its room"
     assert runs.view.gangs[GangId("ns/g")].minimum() == 1, "and stays what it was"

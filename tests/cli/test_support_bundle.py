@@ -7,7 +7,7 @@ import pytest
 from recorded_planes import record
 
 from gangsched.cli import support_bundle
-from gangsched.cli.support_bundle import redacted, write
+from gangsched.cli.support_bundle import without_private_fields, write
 from gangsched.kube.client.errors import Forbidden, NotFound
 from gangsched.local import plane as planes
 from gangsched.recording.anonymize import Pseudonyms
@@ -175,7 +175,7 @@ async def test_names_of_jobs_without_a_gang_are_hidden_too(tmp_path):
 
 def test_objects_of_gangsched_keep_more_fields():
     own = {"metadata": {"labels": {"app": "gangsched"}}, "spec": {"containers": [CONTAINER]}}
-    kept = redacted(own)
+    kept = without_private_fields(own)
     assert kept["metadata"]["labels"] == {"app": "gangsched"}
     assert kept["spec"]["containers"][0]["image"] == PRIVATE
     assert "env" not in kept["spec"]["containers"][0]

@@ -9,7 +9,7 @@ from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU, GpuShare
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.topology import HOST
-from gangsched.core.what_if import WhatIf, ended, left_free
+from gangsched.core.what_if import WhatIf, left_free, without_gangs
 
 RUN = GangId("ns/run")
 PORT = ("", "TCP", 8080)
@@ -54,7 +54,7 @@ def state(snapshot):
 
 def test_a_gang_that_ends_leaves_nothing_behind(snapshot):
     before = state(snapshot)
-    after = state(ended(snapshot, {RUN}))
+    after = state(without_gangs(snapshot, {RUN}))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == set(before)
     assert not any(map(any, after["used"]))

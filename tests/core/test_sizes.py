@@ -32,7 +32,11 @@ from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.objectives import DEFAULT
 from gangsched.core.placement.optimal import patterns
 from gangsched.core.placement.optimal.optimise import SolverOptions, optimise
-from gangsched.core.placement.optimal.patterns import PATTERNS_MAX, ProgramTooLargeError, maximal
+from gangsched.core.placement.optimal.patterns import (
+    PATTERNS_MAX,
+    ProgramTooLargeError,
+    maximal_patterns,
+)
 from gangsched.core.placement.relaxations import relaxations
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import PolicyError
@@ -92,15 +96,15 @@ def test_sixty_four_kinds_of_pods_are_planned():
 def test_too_many_ways_to_combine_pods_are_not_tried(sizes):
     vectors = [np.array([1, 1000 + at]) for at in range(len(sizes))]
     with pytest.raises(ProgramTooLargeError, match="too many ways"):
-        maximal(np.array([10**6, 10**9]), vectors, [range(size) for size in sizes], None)
+        maximal_patterns(np.array([10**6, 10**9]), vectors, [range(size) for size in sizes], None)
 
 
 def test_only_ways_to_which_no_pod_can_be_added_are_kept():
     vectors = [np.array([1, 3]), np.array([1, 2]), np.array([1, 5])]
     steps = [range(4), range(1), range(0, 5, 2)]
-    assert maximal(np.array([9, 14]), vectors, steps, None) == [(1, 0, 2), (3, 0, 0)]
-    assert maximal(np.array([9, 14]), vectors, steps, 2) == [(0, 0, 2), (2, 0, 0)]
-    assert maximal(np.array([9, 14]), vectors, steps, 0) == []
+    assert maximal_patterns(np.array([9, 14]), vectors, steps, None) == [(1, 0, 2), (3, 0, 0)]
+    assert maximal_patterns(np.array([9, 14]), vectors, steps, 2) == [(0, 0, 2), (2, 0, 0)]
+    assert maximal_patterns(np.array([9, 14]), vectors, steps, 0) == []
 
 
 def test_a_gang_of_too_many_pod_classes_is_refused_and_others_start():

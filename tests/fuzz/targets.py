@@ -136,7 +136,7 @@ def _runtime(jobs: tuple[Any, ...]) -> Callable[[bytes], None]:
             reference = {"name": runtime["metadata"]["name"]}
             body = {**job, "spec": {**job["spec"], "runtimeRef": reference}}
             with contextlib.suppress(InvalidJobError):
-                trainjob.kind(runtimes).step(Owned(body, {}), CLOCK)
+                trainjob.trainjob_kind(runtimes).step(Owned(body, {}), CLOCK)
 
     return target
 
@@ -147,7 +147,7 @@ def _history(raw: bytes) -> None:
 
 
 def _experiment(raw: bytes) -> None:
-    kind = experiment.kind(Here())
+    kind = experiment.experiment_kind(Here())
     nobody: Any = None  # the API server is not asked
     with contextlib.suppress(InvalidJobError):
         kind.step(asyncio.run(kind.read_unwatched(nobody, Owned(json.loads(raw), {}))), CLOCK)
@@ -158,10 +158,10 @@ def _trial(raw: bytes) -> None:
     try:
         spec = trial.validated(Owned(body, {}))
         job = {**spec["runSpec"], "metadata": meta("t"), "status": ENDED}
-        ended = job_outcome.ended(spec, job)
+        ended = job_outcome.outcome_of_job(spec, job)
         series = metrics_collector.read("loss=0.5\nloss=0.1", ["loss"], trial.filters(spec))
         owned = Owned(body, {(job["kind"], "t"): job}, {"ended": ended, "series": series})
-        trial.kind(Here()).step(owned, CLOCK)
+        trial.trial_kind(Here()).step(owned, CLOCK)
     except (InvalidJobError, ExpressionError, job_outcome.ConditionError):
         return
 
@@ -253,7 +253,7 @@ def targets(folder: Path) -> dict[str, Target]:
                 ),
             ),
         )
-    found["JobSet"] = (_owner(jobset.kind("gangsched").step), jobsets())
+    found["JobSet"] = (_owner(jobset.jobset_kind("gangsched").step), jobsets())
     runtimes = Runtimes()
     shipped = yaml.safe_load_all((ROOT / "manifests/runtimes/runtimes.yaml").read_text())
     known = [one for one in shipped if one["kind"] == "ClusterTrainingRuntime"]
@@ -266,7 +266,7 @@ def targets(folder: Path) -> dict[str, Target]:
     ]
     bodies = tuple({"metadata": meta("t"), "spec": spec} for spec in specs)
     asked_too = tuple({"metadata": meta("t", annotations=one), "spec": specs[0]} for one in ASKED)
-    found["TrainJob"] = (_owner(trainjob.kind(runtimes).step), (*bodies, *asked_too))
+    found["TrainJob"] = (_owner(trainjob.trainjob_kind(runtimes).step), (*bodies, *asked_too))
     found["TrainingRuntime"] = (_runtime(bodies), tuple(known))
     found["Experiment"] = (_experiment, (SEARCH,))
     found["Trial"] = (_trial, (TRIAL,))

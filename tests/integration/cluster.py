@@ -18,7 +18,7 @@ from waiting import ended, patience_s, stays, until
 
 from gangsched.cli.main import main
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
-from gangsched.local.plane import environment
+from gangsched.local.plane import client_environment
 
 GPU = "nvidia.com/gpu"
 OWNERS = (
@@ -107,7 +107,7 @@ class Cluster:
 
     def kubectl(self, *arguments: str, stdin: str | None = None, check: bool = True) -> str:
         command = [self.plane.info()["kubectl"], *arguments]
-        done = ended(command, 60, stdin=stdin, env=environment(self.plane))
+        done = ended(command, 60, stdin=stdin, env=client_environment(self.plane))
         if check and done.returncode:
             raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr}")
         return done.stdout + (done.stderr if not check else "")
@@ -124,7 +124,7 @@ class Cluster:
         """
         out, err, code = io.StringIO(), io.StringIO(), 0
         with (
-            patch.dict(os.environ, environment(self.plane) | {"COLUMNS": "80"}),
+            patch.dict(os.environ, client_environment(self.plane) | {"COLUMNS": "80"}),
             patch.object(sys, "argv", ["gangsched", *arguments]),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),

@@ -13,7 +13,7 @@ from gangsched.cli import queries
 from gangsched.cli.cluster.view import ClusterView, read_cluster
 from gangsched.config import load_config
 from gangsched.kube.client.access import Access
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 from gangsched.plugins import load_policies
 
 pytestmark = pytest.mark.by("direct")  # who may start is decided before anything is bound
@@ -118,9 +118,9 @@ def differs(told: dict, answer: dict, now_s: float) -> list[str]:
     ours, theirs = answer.get("start") or {}, told["start"] or {}
     found += [key for key in ("position", "basis") if ours.get(key) != theirs.get(key)]
     for key, part in MOVES.items():
-        at = [seconds(one[key]) if one.get(key) else 0.0 for one in (ours, theirs)]
+        at = [parse_timestamp(one[key]) if one.get(key) else 0.0 for one in (ours, theirs)]
         until = theirs.get("expected" if key == "earliest" else key)
-        wait_s = max(seconds(until) - now_s, 0.0) if until else 0.0
+        wait_s = max(parse_timestamp(until) - now_s, 0.0) if until else 0.0
         if abs(at[0] - at[1]) > part * wait_s + STALE_S:
             found.append(f"{key}: {ours.get(key)}, and not {theirs.get(key)}")
     return found
@@ -171,7 +171,7 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
         return found == reasons and known
 
     cluster.wait(told, "every gang to be told why it waits, and until when")
-    expected = queries.when(view(cluster), third, namespace)
+    expected = queries.predict_start(view(cluster), third, namespace)
     cluster.group(namespace, "third", **spec)
     cluster.wait(lambda: start(cluster, namespace, "third"), "when the third starts")
     names = [*reasons, "third"]
@@ -191,12 +191,12 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
 
     cluster.wait(the_same, "the same answers")
     for name in (line, small):
-        rows = queries.queue(seen, name)
+        rows = queries.pending_gangs_of(seen, name)
         assert [row["position"] for row in rows] == list(range(1, len(rows) + 1))
         for row in rows:
             own = row["gang"].split("/")[1]
             made = cluster.get_group(namespace, own)["metadata"]["creationTimestamp"]
-            assert seconds(row["since"]) == seconds(made)
+            assert parse_timestamp(row["since"]) == parse_timestamp(made)
             for key in ("reason", "start"):
                 assert row[key] == answers[own][key]
         (counted,) = (one for one in queries.queues(seen) if one["queue"] == name)

@@ -19,7 +19,7 @@ from waiting import patience_s
 from gangsched.config import load_config
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions, environment
+from gangsched.local.plane import PlaneOptions, client_environment
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ROOT / "manifests" / "chart"
@@ -187,7 +187,7 @@ def test_the_first_guides_commands(helm, empty, tmp_path):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     address = f"http://127.0.0.1:{server.server_address[1]}"
     homes = {f"HELM_{word}_HOME": str(tmp_path / word) for word in ("CACHE", "CONFIG", "DATA")}
-    variables = os.environ | environment(empty.plane) | homes
+    variables = os.environ | client_environment(empty.plane) | homes
     try:
         run(helm, "repo", "add", "kubeflow", address, env=variables)
         run(helm, "repo", "update", env=variables)

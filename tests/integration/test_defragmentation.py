@@ -11,7 +11,7 @@ from test_racks import TOPOLOGY, likes, rack, worker
 from waiting import patience_s
 
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions, environment
+from gangsched.local.plane import PlaneOptions, client_environment
 
 NODES = NodeFile(nodes=(rack("a", 0), rack("b", 0)))
 
@@ -34,7 +34,7 @@ def moving(tmp_path_factory):
         command += ["--config", str(config), "--kubeconfig", str(own)]
         with (plane.programs.logs / "gangsched.log").open("wb") as log:
             process = subprocess.Popen(
-                command, env={**os.environ, **environment(plane)}, stdout=log, stderr=log
+                command, env={**os.environ, **client_environment(plane)}, stdout=log, stderr=log
             )
             try:
                 yield cluster

@@ -16,7 +16,7 @@ from waiting import patience_s, until
 
 from gangsched.api.timestamps import rfc3339
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import Plane, PlaneOptions, environment
+from gangsched.local.plane import Plane, PlaneOptions, client_environment
 from gangsched.local.processes import marked
 
 MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
@@ -214,7 +214,7 @@ def test_logs_follow_until_the_end(node, tmp_path):
     node.wait(lambda: phase(node, "slow") == "Running", "the start")
     follow = [node.plane.info()["kubectl"], "logs", "-f", "slow"]
     with subprocess.Popen(
-        follow, env=environment(node.plane), stdout=subprocess.PIPE, text=True
+        follow, env=client_environment(node.plane), stdout=subprocess.PIPE, text=True
     ) as following:
         try:
             assert following.stdout.readline() == "line 1\n"

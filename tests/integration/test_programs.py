@@ -58,7 +58,7 @@ def module(tmp_path):
 def build(module, target) -> list[str]:
     """Build the module, and return what was told meanwhile."""
     told: list[str] = []
-    go = components.toolchain(told.append)
+    go = components.go_toolchain(told.append)
     gcflags = components.CONTROL_PLANE[0].source.gcflags  # Go's own packages are compiled with them
     word = "-X example.com/hello/words.Word=hello"
     source = gobuild.GoPackage(module, ".", word, gcflags=gcflags)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 
 GPU = "nvidia.com/gpu"
 KWOK = {"gangsched.io/node-kind": "kwok"}
@@ -19,7 +19,7 @@ def planned(cluster, namespace, name, pods):
     cluster.group(namespace, name, scheduleTimeoutSeconds=3600, roles=[role])
     created = cluster.get_group(namespace, name)["metadata"]["creationTimestamp"]
     # The API server keeps whole seconds: two of one second stand in line by their names.
-    later_s = seconds(created) + 1
+    later_s = parse_timestamp(created) + 1
     cluster.wait(lambda: datetime.now(UTC).timestamp() >= later_s, "the next second")
 
 
@@ -108,14 +108,16 @@ def test_the_line_stays_and_commands_say_what_the_scheduler_says(cluster, namesp
     cluster.wait_event(namespace, "NotEnoughFree", name="other")
     assert [line(cluster, namespace, names)[name][0] for name in names] == [1, 2, 3]
     assert line(cluster, namespace, names)["zz"] == (1, promised)
-    assert past(cluster)[f"{namespace}/zz"]["promised_s"] == pytest.approx(seconds(promised), abs=1)
+    assert past(cluster)[f"{namespace}/zz"]["promised_s"] == pytest.approx(
+        parse_timestamp(promised), abs=1
+    )
     code, said = cluster.gangsched("queue", "default", "-o", "json")
     assert code == 0, said
     rows = [row for row in json.loads(said) if row["gang"].startswith(f"{namespace}/")]
     assert [row["gang"].split("/")[1] for row in rows] == [*names, "other"]
     for row in rows[:3]:
         made = cluster.get_group(namespace, row["gang"].split("/")[1])["metadata"]
-        assert seconds(row["since"]) == seconds(made["creationTimestamp"])
+        assert parse_timestamp(row["since"]) == parse_timestamp(made["creationTimestamp"])
     cluster.core.delete_collection_namespaced_pod(
         namespace, label_selector="gangsched.io/pod-group=filler", grace_period_seconds=0
     )

@@ -141,7 +141,7 @@ def test_every_right_is_used_or_explained():
 def test_owners_of_any_object_may_be_read():
     """When a part went, its owner may have gone unheard of: the controllers ask."""
     searches = (one.kind(Evaluators()) for one in (experiment, trial))
-    trees = (jobset.kind(""), trainjob.kind(Runtimes()), *searches)
+    trees = (jobset.jobset_kind(""), trainjob.trainjob_kind(Runtimes()), *searches)
     rights = granted("gangsched")
     for kind in (*FRAMEWORKS.values(), *trees):
         if kind.kind == "MXJob":

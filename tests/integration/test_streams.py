@@ -7,7 +7,7 @@ import urllib.request
 import pytest
 from waiting import patience_s
 
-from gangsched.local.plane import environment
+from gangsched.local.plane import client_environment
 
 SERVER = "cd $(mktemp -d) && echo it works > index.html && exec python3 -m http.server 8123"
 ASK = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1]).read().decode())"
@@ -49,7 +49,7 @@ def run(laptop, pod, *command, options=(), text=None) -> subprocess.CompletedPro
     line = [laptop.plane.info()["kubectl"], "exec", "-n", pod, *options, "web", "--", *command]
     return subprocess.run(
         line,
-        env=environment(laptop.plane),
+        env=client_environment(laptop.plane),
         input=text,
         capture_output=True,
         text=True,
@@ -85,7 +85,7 @@ def test_a_terminal(laptop, pod):
     )
     done = subprocess.run(
         ["script", "-qec", f"stty rows 31 cols 97; {line}", "/dev/null"],
-        env=environment(laptop.plane),
+        env=client_environment(laptop.plane),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -111,7 +111,7 @@ def test_port_forward(laptop, pod):
     kubectl = laptop.plane.info()["kubectl"]
     forwarding = subprocess.Popen(
         [kubectl, "port-forward", "--address=127.0.0.1", "-n", pod, "pod/web", ":8123", ":9"],
-        env=environment(laptop.plane),
+        env=client_environment(laptop.plane),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -19,7 +19,7 @@ VERSIONS = ("v2.0.0", "v2.3.0")
 
 def download(version: str) -> Path:
     """Return Trainer's sources; skip where the module proxy cannot be had."""
-    go = components.toolchain(lambda _: None)
+    go = components.go_toolchain(lambda _: None)
     done = subprocess.run(
         [go, "mod", "download", "-json", f"github.com/kubeflow/trainer/v2@{version}"],
         env=os.environ | {"GOFLAGS": "-mod=mod"},

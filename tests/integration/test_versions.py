@@ -16,7 +16,7 @@ from gangsched.cli.doctor import run_checks
 from gangsched.kube.client.client import KubeClient
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions, environment
+from gangsched.local.plane import PlaneOptions, client_environment
 
 pytestmark = pytest.mark.long
 
@@ -54,7 +54,7 @@ def helm(cluster: Cluster, *words: str) -> str:
     program = components.ensure(print, components.HELM) / "helm"
     command = [str(program), *words, "-n", HOME]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=environment(cluster.plane)
+        command, capture_output=True, text=True, check=False, env=client_environment(cluster.plane)
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -55,10 +55,10 @@ class Operator:
 
     def source(self) -> Path:
         """Return the folder of the module: manifests and samples as they are shipped."""
-        go = components.toolchain(print)
+        go = components.go_toolchain(print)
         command = [go, "list", "-m", "-f", "{{.Dir}}", self.module]
         found = gobuild.run(
-            command, "finding the module", cwd=self.folder, env=gobuild.environment()
+            command, "finding the module", cwd=self.folder, env=gobuild.go_environment()
         )
         return Path(found.strip())
 

@@ -17,10 +17,10 @@ from gangsched.jobs.katib import experiment, metrics, trial
 from gangsched.kube.client.errors import NotFound
 from gangsched.operators.evaluation.pool import OverrunError
 from gangsched.operators.job_kind import BlockedError, InvalidJobError
-from gangsched.operators.kinds.experiment import kind
-from gangsched.operators.kinds.trial import kind as trials
+from gangsched.operators.kinds.experiment import experiment_kind
+from gangsched.operators.kinds.trial import trial_kind as trials
 from gangsched.operators.search.expressions import ExpressionError
-from gangsched.operators.search.job_outcome import ended
+from gangsched.operators.search.job_outcome import outcome_of_job
 from gangsched.operators.search.metrics_collector import read
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -318,7 +318,7 @@ def wrong(change) -> str:
     body = copy.deepcopy(search().body)
     change(body["spec"])
     with pytest.raises(InvalidJobError) as error:
-        asyncio.run(kind(Here()).read_unwatched(None, Owned(body, {})))
+        asyncio.run(experiment_kind(Here()).read_unwatched(None, Owned(body, {})))
     return str(error.value)
 
 
@@ -449,7 +449,7 @@ def test_conditions_that_are_no_paths_are_refused_before_there_is_a_job(path, sa
     ],
 )
 def test_how_a_trials_job_ended(kind, status, spec, how):
-    assert ended(spec, {"kind": kind, "status": status}) == how
+    assert outcome_of_job(spec, {"kind": kind, "status": status}) == how
 
 
 def test_places_are_found_in_time_that_grows_with_the_text():
@@ -546,8 +546,8 @@ async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed()
     with pytest.raises(
         BlockedError, match=r"ns/e: the search by random .* 120 s; gangsched retries"
     ):
-        await kind(Overrun(may_retry=True)).read_unwatched(None, owned)
-    made = kind(Overrun(may_retry=False))
+        await experiment_kind(Overrun(may_retry=True)).read_unwatched(None, owned)
+    made = experiment_kind(Overrun(may_retry=False))
     steps = made.step(await made.read_unwatched(None, owned), CLOCK)
     assert ends(steps)["Failed"] == "ExperimentFailed"
     told = {c["type"]: c["message"] for c in steps.status["conditions"]}
@@ -560,7 +560,7 @@ async def test_a_search_that_takes_too_long_is_tried_again_and_then_has_failed()
 
 async def test_the_next_points_are_asked_for_before_the_step():
     owned = search()
-    made = kind(Here())
+    made = experiment_kind(Here())
     looked = await made.read_unwatched(None, owned)
     assert len(looked.lookups["points"]) == 3
     assert len(made.step(looked, CLOCK).create) == 3

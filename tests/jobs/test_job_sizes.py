@@ -22,9 +22,9 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.jobs.trainer.runtimes import _put
 from gangsched.operators.job_kind import InvalidJobError
-from gangsched.operators.kinds.jobset import kind
+from gangsched.operators.kinds.jobset import jobset_kind
 from gangsched.operators.kinds.training_job import parse
-from gangsched.operators.kinds.trainjob import kind as trainjobs
+from gangsched.operators.kinds.trainjob import trainjob_kind as trainjobs
 from gangsched.operators.runtime_watch import Runtimes
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -45,7 +45,7 @@ def whole(owned: Owned, most: int) -> list[int]:
     """Return how many objects each step creates until nothing more is wanted."""
     body, parts, sizes = owned.body, {}, []
     for _ in range(most):
-        steps = kind("gangsched").step(Owned(body, parts), CLOCK)
+        steps = jobset_kind("gangsched").step(Owned(body, parts), CLOCK)
         body = body | {"status": steps.status or body.get("status")}
         for one in steps.create:
             parts[one["kind"], one["metadata"]["name"]] = one
@@ -83,11 +83,13 @@ def test_jobs_are_resumed_and_deleted_a_portion_a_step():
     }
     owned = jobset(1000)
     group = {"metadata": {"name": "j", "labels": {"jobset.sigs.k8s.io/restart-attempt": "0"}}}
-    resumed = kind("gangsched").step(Owned(owned.body, parts | {("PodGroup", "j"): group}), CLOCK)
+    resumed = jobset_kind("gangsched").step(
+        Owned(owned.body, parts | {("PodGroup", "j"): group}), CLOCK
+    )
     assert len(resumed.patch) == DOCUMENTS_A_STEP.most
     assert resumed.requeue_in_s == 0.0
     over = owned.body | {"status": {"terminalState": "Completed"}}
-    deleted = kind("gangsched").step(Owned(over, parts), CLOCK)
+    deleted = jobset_kind("gangsched").step(Owned(over, parts), CLOCK)
     assert len(deleted.delete) == DOCUMENTS_A_STEP.most
     assert deleted.requeue_in_s == 0.0
 
@@ -112,7 +114,7 @@ RULES = [{"action": "FailJobSet", "onJobFailureMessagePatterns": ["a"] * (PATTER
 )
 def test_jobsets_that_are_too_large_are_refused_first(given, said):
     with pytest.raises(InvalidJobError) as error:
-        kind("gangsched").step(given, CLOCK)
+        jobset_kind("gangsched").step(given, CLOCK)
     assert str(error.value).startswith("JobSet ns/j: spec.")
     assert said in str(error.value)
 
@@ -121,7 +123,7 @@ def test_a_jobset_of_too_many_pods_is_refused_first():
     owned = jobset(2)
     owned.body["spec"]["replicatedJobs"][0]["template"]["spec"]["parallelism"] = PODS_OF_GANG.most
     with pytest.raises(InvalidJobError, match=f"needs {2 * PODS_OF_GANG.most}; at most"):
-        kind("gangsched").step(owned, CLOCK)
+        jobset_kind("gangsched").step(owned, CLOCK)
 
 
 @pytest.mark.parametrize("pattern", ["(a+)+\\1", "(", "a" * 1001])
@@ -130,7 +132,7 @@ def test_a_pattern_that_re2_does_not_take_is_refused(pattern):
     with pytest.raises(
         InvalidJobError, match=r"onJobFailureMessagePatterns: .*(not an expression|1000 are)"
     ):
-        kind("gangsched").step(jobset(1, failurePolicy={"rules": rules}), CLOCK)
+        jobset_kind("gangsched").step(jobset(1, failurePolicy={"rules": rules}), CLOCK)
 
 
 def training(framework: str, **replicas: int):

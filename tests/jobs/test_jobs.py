@@ -20,7 +20,7 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
 from gangsched.operators.api_objects import with_env
 from gangsched.operators.controllers.pod_jobs import job_controller
-from gangsched.operators.kinds.training_job import pod_view
+from gangsched.operators.kinds.training_job import parse_pod_view
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
 TEMPLATE = {"spec": {"containers": [{"name": "pytorch", "image": "x"}]}}
@@ -199,7 +199,7 @@ def test_a_master_that_leaves_politely_has_not_done_its_work(deleted, finished, 
         "spec": {},
         "status": {"phase": "Succeeded", "containerStatuses": [container]},
     }
-    seen = Observed((pod_view(body, "pytorch"),), group=group("Placed"))
+    seen = Observed((parse_pod_view(body, "pytorch"),), group=group("Placed"))
     outcome = reconcile(job(), seen, CLOCK).status
     assert any(one["type"] == "Succeeded" for one in outcome["conditions"]) == succeeds
 

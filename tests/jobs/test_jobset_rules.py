@@ -9,7 +9,7 @@ from gangsched.jobs.jobset import reconcile
 from gangsched.jobs.jobset.stages import stages
 from gangsched.jobs.trainer.runtimes import framework_of, resolve
 from gangsched.operators.job_kind import InvalidJobError
-from gangsched.operators.kinds.jobset import kind
+from gangsched.operators.kinds.jobset import jobset_kind
 from gangsched.operators.search.expressions import matching
 
 CLOCK = Clock(1_700_000_000.0, "2023-11-14T22:13:20Z")
@@ -43,7 +43,7 @@ MISSHAPEN = {
 def test_what_has_no_shape_is_named(sentence, given):
     body = {"metadata": {"name": "js", "namespace": "ns", "uid": "u"}, "spec": given}
     with pytest.raises(InvalidJobError) as error:
-        kind("gangsched").step(Owned(body, {}), CLOCK)
+        jobset_kind("gangsched").step(Owned(body, {}), CLOCK)
     assert str(error.value).startswith(f"JobSet ns/js: spec.{sentence}")
 
 
@@ -51,7 +51,7 @@ def test_nothing_after_a_key_is_as_good_as_no_key():
     given = spec(rjob("a", metadata=None))
     given["replicatedJobs"][0]["template"]["spec"]["template"]["metadata"] = None
     body = {"metadata": {"name": "js", "namespace": "ns", "uid": "u"}, "spec": given}
-    steps = kind("gangsched").step(Owned(body, {}), CLOCK)
+    steps = jobset_kind("gangsched").step(Owned(body, {}), CLOCK)
     assert {one["kind"] for one in steps.create} >= {"PodGroup", "Job"}
 
 

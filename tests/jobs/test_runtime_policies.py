@@ -40,7 +40,7 @@ def made(given: dict, annotations: dict | None = None, **spec) -> dict:
     runtimes.seen(given)
     metadata = {"name": "t", "namespace": "ns", "uid": "u", "annotations": annotations or {}}
     body = {"metadata": metadata, "spec": {"runtimeRef": {"name": "torch"}, **spec}}
-    steps = trainjob.kind(runtimes).step(Owned(body, {}), CLOCK)
+    steps = trainjob.trainjob_kind(runtimes).step(Owned(body, {}), CLOCK)
     return next(one for one in steps.create if one["kind"] == "JobSet")
 
 
@@ -48,7 +48,7 @@ def group(document: dict) -> dict:
     """Return the spec of the PodGroup of a JobSet."""
     metadata = document["metadata"] | {"namespace": "ns", "uid": "s"}
     body = document | {"metadata": metadata}
-    steps = jobset.kind("gangsched").step(Owned(body, {}), CLOCK)
+    steps = jobset.jobset_kind("gangsched").step(Owned(body, {}), CLOCK)
     return next(one for one in steps.create if one["kind"] == "PodGroup")["spec"]
 
 
@@ -149,7 +149,7 @@ def stepped(document: dict | None, given: dict, **spec):
     metadata = {"name": "t", "namespace": "ns", "uid": "u"}
     body = {"metadata": metadata, "spec": {"runtimeRef": {"name": "torch"}, **spec}}
     parts = {} if document is None else {("JobSet", "t"): document}
-    return trainjob.kind(runtimes).step(Owned(body, parts), CLOCK)
+    return trainjob.trainjob_kind(runtimes).step(Owned(body, parts), CLOCK)
 
 
 def test_an_ineffective_edit_is_reported_until_it_is_reverted():

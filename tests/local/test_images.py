@@ -32,20 +32,20 @@ def spec(*names, pod=None, **context):
 
 def test_a_pod_runs_on_the_image_that_all_its_containers_name(tmp_path):
     root = lay(tmp_path)
-    assert images.of_pod(tmp_path, spec(NAME, NAME)).root == root
-    assert images.of_pod(tmp_path, spec(NAME, "another")) is None
-    assert images.of_pod(tmp_path, spec("another")) is None
+    assert images.image_of_pod(tmp_path, spec(NAME, NAME)).root == root
+    assert images.image_of_pod(tmp_path, spec(NAME, "another")) is None
+    assert images.image_of_pod(tmp_path, spec("another")) is None
 
 
 def test_an_image_without_a_tag_is_latest(tmp_path):
     lay(tmp_path, "localhost:5000/app:latest")
-    assert images.of_pod(tmp_path, spec("localhost:5000/app"))
+    assert images.image_of_pod(tmp_path, spec("localhost:5000/app"))
 
 
 @pytest.mark.parametrize("name", ["..", ".", "../../etc", "", "a" * 5000])
 def test_no_name_leads_out_of_the_folder_of_images(tmp_path, name):
     assert images.place(tmp_path, name).parent == tmp_path
-    assert images.of_pod(tmp_path, spec(name)) is None
+    assert images.image_of_pod(tmp_path, spec(name)) is None
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_container_runs_as_the_user_of_the_pod_or_the_image(
     tmp_path, user, pod, container, runs_as
 ):
     lay(tmp_path, User=user)
-    found = images.of_pod(tmp_path, spec(NAME, pod=pod, **container))
+    found = images.image_of_pod(tmp_path, spec(NAME, pod=pod, **container))
     assert (found.user, found.group) == runs_as
 
 
@@ -78,7 +78,7 @@ def test_a_container_runs_as_the_user_of_the_pod_or_the_image(
 )
 def test_a_pods_command_replaces_that_of_the_image(tmp_path, container, runs):
     lay(tmp_path, Entrypoint=["app"], Cmd=["serve"])
-    image = images.of_pod(tmp_path, spec(NAME))
+    image = images.image_of_pod(tmp_path, spec(NAME))
     assert command_line({"name": "c", "image": NAME} | container, {}, image) == runs
 
 
@@ -117,7 +117,7 @@ def test_mounts_of_an_image_stay_below_its_root(tmp_path):
     root = lay(tmp_path, Entrypoint=["app"])
     (root / "var").mkdir()
     (root / "var/run").symlink_to("/run")
-    image = images.of_pod(tmp_path, spec(NAME, readOnlyRootFilesystem=True))
+    image = images.image_of_pod(tmp_path, spec(NAME, readOnlyRootFilesystem=True))
     script = root_script(tmp_path / "pod", "p", [Mount(tmp_path, "/var/run/x")], image)
     lines = script.splitlines()
     assert f"mount --bind {tmp_path} {tmp_path}/pod/r/run/x" in lines

@@ -157,7 +157,7 @@ def started(kind: str, server: Server):
     made = (
         job_controller(server, "gangsched", FRAMEWORKS[kind])
         if kind in FRAMEWORKS
-        else tree_controller(server, jobset.kind("gangsched"))
+        else tree_controller(server, jobset.jobset_kind("gangsched"))
     )
     made.job_seen(job(kind, "1", {}))
     group = {"uid": "g", "name": "j", "namespace": "ns", "resourceVersion": "1"}
@@ -382,7 +382,7 @@ def test_parts_of_owners_that_there_are_not_are_forgotten(kind):
     made = (
         job_controller(Server(None), "gangsched", FRAMEWORKS[kind])
         if kind in FRAMEWORKS
-        else tree_controller(Server(None), jobset.kind("gangsched"))
+        else tree_controller(Server(None), jobset.jobset_kind("gangsched"))
     )
     known = made._objects
     for number in range(10):
@@ -398,7 +398,9 @@ async def test_an_owner_that_cannot_be_evaluated_now_is_reported_and_retried():
         raise BlockedError("it takes longer than 1 s; it is tried again")
 
     server = Server("u")
-    controller = tree_controller(server, replace(jobset.kind("gangsched"), read_unwatched=look))
+    controller = tree_controller(
+        server, replace(jobset.jobset_kind("gangsched"), read_unwatched=look)
+    )
     controller.job_seen(job("JobSet", "1", {}))
     for _ in range(2):
         with pytest.raises(BlockedError):
@@ -446,7 +448,7 @@ async def test_runtimes_are_labelled_for_the_sdk_and_forgotten_when_they_go():
 
 def test_a_runtime_of_a_namespace_wakes_its_jobs_alone():
     woken = []
-    controller = tree_controller(Server(None), jobset.kind("gangsched"))
+    controller = tree_controller(Server(None), jobset.jobset_kind("gangsched"))
     controller._work.wake = woken.append
     for namespace in ("a", "b"):
         body = job("JobSet", "1", {})

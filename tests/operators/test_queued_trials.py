@@ -23,7 +23,7 @@ def job(run: dict, labels: dict | None = None, scheduler="gangsched") -> dict:
         "metadata": {"name": "t", "namespace": "ns", "uid": "u", "labels": labels or {}},
         "spec": {"objective": OBJECTIVE, "runSpec": copy.deepcopy(run)},
     }
-    (made,) = trial.kind(Evaluators(), scheduler).step(Owned(body, {}), CLOCK).create
+    (made,) = trial.trial_kind(Evaluators(), scheduler).step(Owned(body, {}), CLOCK).create
     return made
 
 
@@ -78,7 +78,7 @@ def test_trials_get_the_queue_of_their_experiment(field):
     }
     metadata = {"name": "e", "namespace": "ns", "uid": "u", field: {OURS: "team", "other": "x"}}
     owned = Owned({"metadata": metadata, "spec": spec}, {}, {"points": [{"x": "1"}]})
-    created = experiment.kind(Evaluators()).step(owned, CLOCK).create
+    created = experiment.experiment_kind(Evaluators()).step(owned, CLOCK).create
     (made,) = [one for one in created if one["kind"] == "Trial"]
     assert made["metadata"][field][OURS] == "team"
     assert "other" not in made["metadata"][field]

@@ -13,7 +13,7 @@ from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement.fragmentation import TypicalPod, growth, measure, state_of
 from gangsched.core.placement.objectives import PlacementObjective
-from gangsched.core.placement.optimal.knapsack import tightest
+from gangsched.core.placement.optimal.knapsack import tightest_counts
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, QueueView
 from gangsched.core.snapshot import Snapshot
@@ -157,9 +157,9 @@ def test_fgd_reads_the_workload_off_the_cluster():
 def test_the_knapsack_opens_the_smallest_holes():
     room = np.array([8, 7, 5, 0])
     free = np.array([8, 7, 5, 3])
-    assert list(tightest(room, free, 12, 2)) == [0, 7, 5, 0]
-    assert list(tightest(room, free, 15, 2)) == [8, 7, 0, 0]
-    assert tightest(np.ones(5000, dtype=int), np.ones(5000, dtype=int), 512, 512) is None
+    assert list(tightest_counts(room, free, 12, 2)) == [0, 7, 5, 0]
+    assert list(tightest_counts(room, free, 15, 2)) == [8, 7, 0, 0]
+    assert tightest_counts(np.ones(5000, dtype=int), np.ones(5000, dtype=int), 512, 512) is None
 
 
 def batch(order, *sizes):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from simulator.hostile.templates import GPU, NODES, distinct
+from simulator.hostile.templates import GPU, NODES, distinct_spec
 
 Json = dict[str, Any]
 
@@ -102,19 +102,21 @@ def _keys(group: int, count: int) -> Json:
 
 FINDINGS: dict[str, Json] = {
     "roles that all differ": _history(
-        _create(_group("g", *(_role(f"r{index}", 1, distinct(index)) for index in range(64)))),
+        _create(_group("g", *(_role(f"r{index}", 1, distinct_spec(index)) for index in range(64)))),
         SERVE,
         THINK,
     ),
     "roles that all differ, two pods each": _history(
-        _create(_group("g", *(_role(f"r{index}", 2, distinct(index)) for index in range(40)))),
+        _create(_group("g", *(_role(f"r{index}", 2, distinct_spec(index)) for index in range(40)))),
         SERVE,
         THINK,
     ),
     "bare pods that all differ": _history(
         _create(
             *(
-                _pod(f"p{i}", distinct(i), labels={**_MEMBERS, "gangsched.io/min-member": "500"})
+                _pod(
+                    f"p{i}", distinct_spec(i), labels={**_MEMBERS, "gangsched.io/min-member": "500"}
+                )
                 for i in range(500)
             )
         ),

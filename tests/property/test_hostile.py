@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from waiting import patience_s
 
 from simulator.hostile.objects import KINDS, OFTEN, SCALES, made, retouched
-from simulator.hostile.truth import RealPod, Truth, requests
+from simulator.hostile.truth import RealPod, Truth, kubelet_requests
 from simulator.hostile.verdict import beyond_limit
 from simulator.hostile.worker import HistoryWorker
 
@@ -30,7 +30,7 @@ DELETE = st.fixed_dictionaries({"do": st.just("delete"), "at": AT})
 ELSE = st.sampled_from([{"do": word} for word in ("plan", "plan", "serve", "restart", "think")])
 HISTORIES = st.fixed_dictionaries(
     {
-        "loans": st.sampled_from((False, False, False, True)),
+        "borrowing": st.sampled_from((False, False, False, True)),
         "steps": st.lists(st.one_of(CREATE, CREATE, CREATE, EDIT, DELETE, ELSE), max_size=16),
     }
 )
@@ -93,12 +93,12 @@ def asking(name: str, gpus: int, node: str = "n0") -> RealPod:
     resources = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"nvidia.com/gpu": gpus}}
     spec = {"nodeName": node, "containers": [{"name": "c", "resources": resources}]}
     metadata = {"name": name, "namespace": "hostile", "uid": name}
-    return RealPod({"metadata": metadata, "spec": spec}, requests(spec), by_us=True)
+    return RealPod({"metadata": metadata, "spec": spec}, kubelet_requests(spec), by_us=True)
 
 
 def test_the_checks_find_a_full_node_and_a_full_queue():
     truth = Truth({"a": asking("a", 8)})
-    assert requests(truth.pods["a"].document["spec"]) == {
+    assert kubelet_requests(truth.pods["a"].document["spec"]) == {
         "cpu": 500,
         "memory": 2**30,
         "nvidia.com/gpu": 8,
@@ -119,10 +119,12 @@ def test_sidecars_count_with_containers_and_steps_one_by_one():
         return {"resources": {"requests": {"cpu": cpu}}, **more}
 
     sidecar = one("1", restartPolicy="Always")
-    assert requests({"containers": [one("1"), one("250m")]}) == {"cpu": 1250}
-    assert requests({"containers": [one("1")], "initContainers": [sidecar]}) == {"cpu": 2000}
+    assert kubelet_requests({"containers": [one("1"), one("250m")]}) == {"cpu": 1250}
+    assert kubelet_requests({"containers": [one("1")], "initContainers": [sidecar]}) == {
+        "cpu": 2000
+    }
     steps = [one("1"), sidecar, one("3")]
-    assert requests({"containers": [one("1")], "initContainers": steps}) == {"cpu": 4000}
+    assert kubelet_requests({"containers": [one("1")], "initContainers": steps}) == {"cpu": 4000}
 
 
 def test_a_history_that_hangs_is_a_violation(worker):

@@ -20,7 +20,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.policy import Policies
-from gangsched.kube.decoding.cluster.queues import queue as decode
+from gangsched.kube.decoding.cluster.queues import parse_queue as decode
 from gangsched.kube.decoding.metadata import decode_group
 from simulator.jobs import Job
 from simulator.virtual.job_run import JobRun

@@ -15,12 +15,12 @@ from simulator.chaos.observer import IndependentObserver
 from simulator.chaos.plan import FAULTS_S, plan
 from simulator.chaos.reports import (
     Reports,
-    compared,
+    compared_group,
+    compared_pod,
     ends_within,
-    group_view,
     past_view,
-    pod_view,
     queue_view,
+    view_differences,
 )
 from simulator.chaos.run import standing
 from simulator.chaos.service import LeaderService
@@ -229,7 +229,7 @@ def reported(view, *statuses: dict) -> Reports:
 )
 def test_what_another_leader_tells_otherwise_is_found(changes, what):
     """Also where a later version says again what stood there before."""
-    found = reported(group_view, WAITS, with_(WAITS, **changes), WAITS).unmark()
+    found = reported(compared_group, WAITS, with_(WAITS, **changes), WAITS).unmark()
     assert any(one.startswith(what) for one in found), found
 
 
@@ -237,35 +237,35 @@ def test_what_time_alone_changes_is_no_difference():
     later = with_(WAITS, expected="2026-01-01T01:10:00Z", message="It still waits.")
     assert (
         reported(
-            group_view, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")
+            compared_group, WAITS, later, with_(WAITS, reserved="2026-01-01T00:30:00Z")
         ).differences
         == []
     )
 
 
 def test_a_gang_that_came_or_went_is_a_difference():
-    one = reported(group_view, WAITS)
+    one = reported(compared_group, WAITS)
     one.on_delete("u", None)
     one.on_update(json.dumps({"metadata": {"name": "h", "uid": "v"}}).encode())
     assert one.unmark() == ["gang g is gone", "gang h was added"]
 
 
 def test_a_restarted_wait_is_a_violation_at_any_time():
-    one = reported(group_view, WAITS, with_(WAITS, lastTransitionTime="2026-01-01T00:00:09Z"))
+    one = reported(compared_group, WAITS, with_(WAITS, lastTransitionTime="2026-01-01T00:00:09Z"))
     assert "and was so since 2026-01-01T00:00:00Z" in one.violations[0]
     runs = with_(WAITS, status="True", lastTransitionTime="2026-01-01T00:00:09Z")
-    assert not reported(group_view, WAITS, runs).violations
+    assert not reported(compared_group, WAITS, runs).violations
 
 
 def test_places_that_changed_are_a_difference():
     runs = {"phase": "Placed", "assignments": [{"pod": "g-0", "node": "n-0"}], "proof": "proved"}
     moved = with_(runs, assignments=[{"pod": "g-0", "node": "n-1"}], proof="")
-    found = reported(group_view, runs, moved).unmark()
+    found = reported(compared_group, runs, moved).unmark()
     assert [one.split(" of ")[0] for one in found] == ["places", "proof"]
 
 
 def test_a_pod_that_is_stopped_is_a_difference():
-    found = Reports(pod_view, lambda one: f"pod {one['metadata']['name']}")
+    found = Reports(compared_pod, lambda one: f"pod {one['metadata']['name']}")
     found.on_update(pod("a", "n", 4))
     found.mark()
     leaves = json.loads(pod("a", "n", 4))
@@ -330,13 +330,13 @@ def kept(**changes: object) -> str:
 )
 def test_a_past_that_is_forgotten_is_found(changes, what):
     before, after = (past_view(text, 100.0) for text in (kept(), kept(**changes)))
-    assert [one.split(" of ")[0] for one in compared(before, after)] == [what]
+    assert [one.split(" of ")[0] for one in view_differences(before, after)] == [what]
 
 
 def test_a_past_that_ended_by_itself_is_no_difference():
     forgot = kept(excluded_nodes=(), backoff_until_s=None)
-    assert compared(past_view(kept(), 600.0), past_view(forgot, 600.0)) == []
-    assert compared(past_view(kept(), 0.0), past_view("", 0.0)) == ["n/g is gone"]
+    assert view_differences(past_view(kept(), 600.0), past_view(forgot, 600.0)) == []
+    assert view_differences(past_view(kept(), 0.0), past_view("", 0.0)) == ["n/g is gone"]
     assert ends_within(kept(), 300.0, 450.0)
     assert not ends_within(kept(), 500.0, 900.0)
 

@@ -12,7 +12,7 @@ from gangsched.core import facts as f
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.recording.journal import RestoredEngine, write_facts
 from simulator.experiments.notices import notices
-from simulator.experiments.results import OBJECTIVES, figures, write
+from simulator.experiments.results import OBJECTIVES, run_figures, write
 from simulator.experiments.run import run
 from simulator.experiments.sweep import tasks, variants, work
 from simulator.report import page
@@ -51,7 +51,7 @@ def path(tmp_path):
 
 def test_means_count_started_gangs_and_others_are_listed_by_reason(path, tmp_path):
     result = run(load(path), 0)
-    found = figures(result)
+    found = run_figures(result)
     assert (found["jobs"], found["never_started"]) == (5, 3)
     assert (found["can_never_run"], found["still_waiting"]) == (2, 1)
     assert found["wait_mean_s"] == found["wait_p95_s"] == 0
@@ -129,7 +129,7 @@ def test_a_mean_of_fewer_gangs_is_not_coloured_as_better(path, tmp_path):
             )
         )
     at = [column.key for column in page.COLUMNS].index("wait_mean_s")
-    _, few, good = page.compared(page.ReportRuns(tuple(outcomes)))
+    _, few, good = page.variant_rows(page.ReportRuns(tuple(outcomes)))
     assert few["cells"][at]["class"] == ""
     assert "of fewer jobs" in few["cells"][at]["range"]
     assert good["cells"][at]["class"] == "better"

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from gangsched.config import ConfigError
-from simulator.scenarios.scenario import load, parse, seconds
+from simulator.scenarios.scenario import load, parse, parse_duration
 from simulator.scenarios.workload import demand, jobs_of
 
 PLAIN = {
@@ -27,7 +27,7 @@ def path(tmp_path):
     [(90, 90), ("90s", 90), ("1h 30m", 5400), ("2d", 172_800), ("1w", 604_800), ("5ms", 0.005)],
 )
 def test_times(written, meant):
-    assert seconds(written) == meant
+    assert parse_duration(written) == meant
 
 
 WRONG = [

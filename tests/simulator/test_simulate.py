@@ -14,7 +14,7 @@ from pages import Shell
 from waiting import patience_s
 
 from gangsched.cli import main
-from simulator.experiments.results import figures
+from simulator.experiments.results import run_figures
 from simulator.experiments.run import run
 from simulator.experiments.sweep import tasks, variants, work
 from simulator.scenarios.scenario import load, parse
@@ -153,7 +153,7 @@ def test_what_is_wrong_is_one_sentence_and_exit_code_2(words, said, path, tmp_pa
 
 def test_figures_follow_from_the_jobs(tmp_path):
     result = run(parse(SMALL, "test", tmp_path), 3)
-    found = figures(result)
+    found = run_figures(result)
     assert found["finished"] == 60
     assert found["never_started"] == 0
     ran_s = sum((end - start) * f.job.all_gpus() for f in result.outcomes for start, end in f.runs)
@@ -169,7 +169,7 @@ def test_figures_follow_from_the_jobs(tmp_path):
 def test_work_lost_with_nodes_is_done_again(tmp_path):
     broken = SMALL | {"faults": {"node_mtbf": "4h", "node_repair": "10m", "rack_mtbf": "8h"}}
     result = run(parse(broken, "test", tmp_path), 0)
-    found = figures(result)
+    found = run_figures(result)
     assert found["finished"] == 60
     assert found["stopped"] > found["preempted"]
     assert found["lost_gpu_h"] > 0
@@ -180,7 +180,7 @@ def test_work_lost_with_nodes_is_done_again(tmp_path):
 
 def test_a_horizon_cuts_the_run(tmp_path):
     result = run(parse(SMALL | {"horizon": "30m"}, "test", tmp_path), 0)
-    found = figures(result)
+    found = run_figures(result)
     assert result.end_s == 1800
     assert found["jobs"] < 60
     assert found["running"] > 0
@@ -189,7 +189,7 @@ def test_a_horizon_cuts_the_run(tmp_path):
 @pytest.mark.parametrize("name", sorted(one.stem for one in EXAMPLES.glob("*.yaml")))
 def test_the_shipped_scenarios_run(name):
     scenario = load(EXAMPLES / f"{name}.yaml", ("horizon=6h",))
-    assert figures(run(scenario, 0))["jobs"] > 10
+    assert run_figures(run(scenario, 0))["jobs"] > 10
 
 
 def test_the_guide_of_the_page_works(tmp_path):

@@ -13,7 +13,7 @@ from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.pods import GpuShare, PodRequirements
 from gangsched.core.model.queues import Queue, Quota
-from simulator.experiments.results import figures, queue_rows, write
+from simulator.experiments.results import queue_rows, run_figures, write
 from simulator.experiments.run import run
 from simulator.experiments.stories import details
 from simulator.jobs import GPU, Job, gpus_of
@@ -62,7 +62,7 @@ def check(result, folder):
             used <= dict(n.allocatable)[GPU] for used, n in zip(picture, result.nodes, strict=True)
         )
     assert np.max(details(result)["lane_busy"]) <= 1
-    found, queues = figures(result), queue_rows(result)
+    found, queues = run_figures(result), queue_rows(result)
     assert found["gpu_busy"] <= 1
     assert found["gpu_busy_all"] <= 1
     roots = sum(row["used_gpu_h"] for row in queues if row["depth"] == 0)

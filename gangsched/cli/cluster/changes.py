@@ -12,7 +12,7 @@ from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import Quota
 from gangsched.core.model.text import whole
-from gangsched.kube.decoding.cluster.queues import amount
+from gangsched.kube.decoding.cluster.queues import parse_quota_amount
 from gangsched.kube.decoding.quantities import DecodeError
 
 
@@ -39,7 +39,7 @@ def change_quota(engine: SchedulingEngine, text: str, now_s: float) -> None:
     if resource.startswith(GPU + "/"):
         resource, gpu_type = GPU, resource.removeprefix(GPU + "/")
     try:
-        quantity = amount(resource, nominal, f"--quota {name}:{resource}")
+        quantity = parse_quota_amount(resource, nominal, f"--quota {name}:{resource}")
     except DecodeError as error:
         raise ConfigError(str(error)) from error
     old = next((quota for quota in declared.quotas if quota.key == (resource, gpu_type)), None)

@@ -14,7 +14,7 @@ import msgspec
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
 from gangsched.kube.client.json_depth import decode_bounded
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 from gangsched.local.plane import Plane, serving
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def _lease_state(lease: dict[str, Any], name: str, now_s: float) -> LeaderState:
     remedy = f"kubectl logs -n {namespace} deploy/gangsched"
     if not holder:
         return LeaderState("fail", f"no process leads: the Lease {name} was released", remedy)
-    ago_s = now_s - seconds(spec.get("renewTime") or "")
+    ago_s = now_s - parse_timestamp(spec.get("renewTime") or "")
     if ago_s <= (spec.get("leaseDurationSeconds") or 0) + _SLACK_S:
         return LeaderState("ok", f"{holder} leads")
     message = f"no process leads: {holder} last renewed the Lease {name} {ago_s:.0f} s ago"

@@ -19,7 +19,7 @@ from gangsched.core.model.refusal import plural
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Forbidden, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 
 Data = dict[str, Any]
 
@@ -112,7 +112,7 @@ async def read_job(
     for api_version, kind in _KINDS:
         path = f"/apis/{api_version}/namespaces/{namespace}/{kind.lower()}s"
         try:
-            body = msgspec.json.decode(await client.get(named(path, name)))
+            body = msgspec.json.decode(await client.get(object_path(path, name)))
         except (NotFound, Forbidden):
             continue
         data = {"gang": gang, "kind": kind} | job_state(kind, body)

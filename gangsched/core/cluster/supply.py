@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from re import split
 
-from gangsched.core.model.queues import CREDITS, Queue, Quota, label
+from gangsched.core.model.queues import CREDITS, Queue, Quota, quota_label
 from gangsched.core.model.text import shown
 
 _NAMED = 3
@@ -39,9 +39,11 @@ def _lacking(quotas: tuple[Quota, ...], limited: tuple[str, ...], supply: Supply
         if quota.key == CREDITS:
             continue  # no node's, but what GPUs are worth
         if quota.resource not in supply.resources:
-            yield _no_resource(f"spec.quotas[{label(quota.key)}].resource", quota.resource, supply)
+            yield _no_resource(
+                f"spec.quotas[{quota_label(quota.key)}].resource", quota.resource, supply
+            )
         elif quota.gpu_type and not any(quota.gpu_type in model for model in supply.models):
-            yield _no_kind(f"spec.quotas[{label(quota.key)}].gpuKind", quota.gpu_type, supply)
+            yield _no_kind(f"spec.quotas[{quota_label(quota.key)}].gpuKind", quota.gpu_type, supply)
     for resource in limited:
         if resource not in supply.resources:
             yield _no_resource(f"spec.userLimits[{resource}]", resource, supply)

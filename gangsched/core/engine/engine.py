@@ -22,7 +22,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.engine.limits import Limits
 from gangsched.core.engine.parts import PARTS, PartClasses, Parts
-from gangsched.core.engine.plans.revalidation import still_fits, without_victims
+from gangsched.core.engine.plans.revalidation import cluster_without_victims, still_fits
 from gangsched.core.engine.settings import Settings
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang
@@ -207,7 +207,7 @@ class Engine:
         evicts = planned.placement.evicts
         if not evicts:
             return self.parts.allocations.cluster
-        return without_victims(
+        return cluster_without_victims(
             self.parts.allocations.cluster,
             self.parts.table.gangs,
             evicts,

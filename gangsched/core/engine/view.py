@@ -10,7 +10,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage
 from gangsched.core.engine.parts import Parts
-from gangsched.core.engine.timing.run_times import is_finished
+from gangsched.core.engine.timing.run_times import is_done
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey
@@ -51,7 +51,7 @@ class EngineView:
 
     def is_finished(self, gang: GangState) -> bool:
         """Return whether the work of a gang is done."""
-        return is_finished(gang)
+        return is_done(gang)
 
     def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
         """Return the state that no object stores, for the next process."""

@@ -138,7 +138,7 @@ def offers(layout: Layout) -> dict[str, int]:
     return {resource(profile): count for profile, count in layout}
 
 
-def starts(model: Model, layout: Layout) -> tuple[tuple[str, int], ...] | None:
+def instance_starts(model: Model, layout: Layout) -> tuple[tuple[str, int], ...] | None:
     """Return where each instance of a layout can start, or None where it is no legal layout."""
     wanted: list[tuple[str, Shape]] = []
     media = 0
@@ -169,7 +169,7 @@ def _place(wanted: list[tuple[str, Shape]], taken: int) -> tuple[tuple[str, int]
 
 
 @cache
-def layouts(model: Model) -> frozenset[Layout]:
+def legal_layouts(model: Model) -> frozenset[Layout]:
     """Return every legal layout of a model, the empty one included."""
     legal: set[Layout] = {()}
     fresh: list[Layout] = [()]
@@ -179,16 +179,16 @@ def layouts(model: Model) -> frozenset[Layout]:
             counts = dict(layout)
             counts[profile] = counts.get(profile, 0) + 1
             larger = tuple(sorted(counts.items()))
-            if larger not in legal and starts(model, larger) is not None:
+            if larger not in legal and instance_starts(model, larger) is not None:
                 legal.add(larger)
                 fresh.append(larger)
     return frozenset(legal)
 
 
 @cache
-def maximal(model: Model) -> tuple[Layout, ...]:
+def maximal_layouts(model: Model) -> tuple[Layout, ...]:
     """Return the legal layouts to which no instance can be added, sorted."""
-    legal = layouts(model)
+    legal = legal_layouts(model)
     return tuple(sorted(layout for layout in legal if not any(_within(legal, layout, model))))
 
 

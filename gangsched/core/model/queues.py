@@ -181,7 +181,7 @@ class GpuWeights:
         return self.weights[gpu_type] if gpu_type else 1.0
 
 
-def amounts(needs: PodRequirements, times: int = 1) -> Amounts:
+def charged_amounts(needs: PodRequirements, times: int = 1) -> Amounts:
     """Return what pods of these needs charge, whatever GPUs they get."""
     charge: dict[QuotaKey, int] = {(PODS, ""): times}
     gpus = 0
@@ -203,7 +203,7 @@ def sum_requests(parts: Mapping[PodRequirements, int]) -> Amounts:
     """Return the sum over pods of several kinds."""
     total: dict[QuotaKey, int] = {}
     for needs, times in parts.items():
-        for key, quantity in amounts(needs, times):
+        for key, quantity in charged_amounts(needs, times):
             total[key] = total.get(key, 0) + quantity
     return tuple(sorted(total.items()))
 
@@ -239,7 +239,7 @@ def gpu_types_of(queues: Iterable[Queue], rates: GpuWeights) -> GpuTypes:
     return GpuTypes(tuple(sorted(names, key=lambda kind: (-len(kind), kind))), rates)
 
 
-def label(key: QuotaKey) -> str:
+def quota_label(key: QuotaKey) -> str:
     """Name a resource, with the GPU kind where there is one."""
     resource, kind = key
     return f"{resource} ({kind})" if kind else resource

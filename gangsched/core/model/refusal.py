@@ -23,7 +23,7 @@ class Reason(StrEnum):
     NOT_ENOUGH_FREE = "NotEnoughFree"
     TOPOLOGY = "TopologyDoesNotFit"
     MISCONFIGURED = "Misconfigured"
-    MAKING_ROOM = "MakingRoom"
+    FREEING_CAPACITY = "MakingRoom"
     BEYOND_PLANNER = "BeyondPlanner"
     BACKING_OFF = "BackingOff"
     QUEUE_INVALID = "QueueInvalid"
@@ -100,7 +100,7 @@ class Refusal:
     starts_s: float | None = None
 
 
-def amount(resource: str, quantity: int) -> str:
+def format_amount(resource: str, quantity: int) -> str:
     """Write a quantity as its user would: cores, GiB, or a plain count."""
     if resource == "cpu":
         return f"{quantity / 1000:g} cpu"

@@ -11,14 +11,14 @@ from itertools import groupby
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.pods import GPU
-from gangsched.core.model.refusal import Reason, Refusal, Remedy, amount, plural
+from gangsched.core.model.refusal import Reason, Refusal, Remedy, format_amount, plural
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.objectives import main_resource
 from gangsched.core.placement.relaxations import relaxations, with_fewer
 from gangsched.core.snapshot import RunningGang, Snapshot
-from gangsched.core.what_if import ended, left_free
+from gangsched.core.what_if import left_free, without_gangs
 
 Starts = Callable[[PendingGang, Snapshot, float | None], bool]
 """Whether a gang, changed in some way, starts on a snapshot, at a moment (None: now)."""
@@ -115,7 +115,7 @@ class _Advisor:
         with self.snapshot.cluster.with_allocatable({NodeName(miss.node): ((), lacks)}):
             if not self._helps(self.waiting):
                 return None
-        more = " and ".join(amount(name, quantity) for name, quantity in lacks)
+        more = " and ".join(format_amount(name, quantity) for name, quantity in lacks)
         return Remedy("node", f"{more} more on node {miss.node}")
 
     def _released(self) -> Remedy | None:
@@ -129,7 +129,7 @@ class _Advisor:
         moments = range(first, len(known) + 1) if first is not None else range(0)
         for count in moments[:_WAITS_PLANNED]:
             last = known[count - 1]
-            then = ended(self.snapshot, _ids(known[:count]))
+            then = without_gangs(self.snapshot, _ids(known[:count]))
             if self.starts(_unknown(self.waiting), then, last.end_s):
                 before = f" and {plural(count - 1, 'other gang')} before it" if count > 1 else ""
                 words = f"{_what(last)} of gang {last.gang.id} end{before}"
@@ -142,7 +142,9 @@ class _Advisor:
         )[:_RELEASED_MAX]
         enough = (gang for gang in unknown if self._may_fit((gang,)))
         for gang, _ in zip(enough, range(_WAITS_PLANNED), strict=False):
-            if self.starts(_unknown(self.waiting), ended(self.snapshot, {gang.gang.id}), None):
+            if self.starts(
+                _unknown(self.waiting), without_gangs(self.snapshot, {gang.gang.id}), None
+            ):
                 return Remedy("wait", f"{_what(gang)} of gang {gang.gang.id} come free")
         return None
 

@@ -9,7 +9,7 @@ from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model import mig_profiles
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import PODS, PodRequirements
-from gangsched.core.model.refusal import NearMiss, Reason, Refusal, amount, plural
+from gangsched.core.model.refusal import NearMiss, Reason, Refusal, format_amount, plural
 from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.placement.excluded_nodes import describe_excluded
@@ -176,7 +176,7 @@ def _by_needs(kinds: list[PodClass]) -> Wanted:
 def describe_pod(needs: PodRequirements) -> str:
     """Write what one pod requests, the scarcest resource first."""
     order = sorted(needs.requests, key=lambda item: (item[0] in ("cpu", "memory"), item[0]))
-    parts = [amount(name, quantity) for name, quantity in order]
+    parts = [format_amount(name, quantity) for name, quantity in order]
     if needs.share is not None:
         share = needs.share
         part = f"{share.memory_mib} MiB" if share.memory_mib else f"{share.milli / 1000:g}"
@@ -199,7 +199,7 @@ def _named(parts: Iterable[str]) -> str:
 
 
 def _lacks(miss: NearMiss) -> str:
-    return _named(amount(name, quantity) for name, quantity in miss.lacks)
+    return _named(format_amount(name, quantity) for name, quantity in miss.lacks)
 
 
 def _subject(roles: Roles) -> str:

@@ -17,7 +17,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.cluster.topology_tree import UNKNOWN
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.mig_profiles import RESOURCE, Model, maximal, model_of, offers
+from gangsched.core.model.mig_profiles import RESOURCE, Model, maximal_layouts, model_of, offers
 from gangsched.core.model.nodes import Layout, Node
 from gangsched.core.model.placement import Placement, Repartition
 from gangsched.core.model.pods import GPU
@@ -177,7 +177,9 @@ def _choose(
 
 def _targets(model: Model, short: dict[str, int]) -> list[Layout]:
     """Return the useful layouts: a whole GPU, and maximal ones that offer a missing resource."""
-    useful = [layout for layout in maximal(model) if any(name in offers(layout) for name in short)]
+    useful = [
+        layout for layout in maximal_layouts(model) if any(name in offers(layout) for name in short)
+    ]
     return [(), *useful] if GPU in short else useful
 
 

@@ -15,7 +15,7 @@ from gangsched.core.model.queues import Amounts, GpuBudget, Queue, QuotaKey, Sto
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.quota.charges import charge_for, charge_of, split_required_optional
 from gangsched.core.quota.guarantee import describe_shortfall, nominal_shortfall
-from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, QueueTree, number, shown
+from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, QueueTree, format_quota, number
 from gangsched.core.quota.usage import Usage, describe
 from gangsched.core.snapshot import Snapshot
 
@@ -155,7 +155,7 @@ def _user_limit(waiting: PendingGang, queue: Queue, users: Users) -> Refusal | N
             return Refusal(
                 waiting.gang.id,
                 Reason.USER_LIMIT,
-                f"User {user} may have {shown(key, most)} in queue {queue.name} and has "
+                f"User {user} may have {format_quota(key, most)} in queue {queue.name} and has "
                 f"{number(key, held.get(key, 0))}; the gang needs {number(key, wanted)}.",
             )
     return None

@@ -20,10 +20,10 @@ from gangsched.core.planning.profiles.quota_profile import QuotaClaim, QuotaProf
 from gangsched.core.policy import Candidate, Policies
 from gangsched.core.preemption.candidates import (
     BorrowingQueues,
-    candidates,
     may_take_over,
     overrun,
     preemptible,
+    preemption_candidates,
 )
 from gangsched.core.quota.charges import (
     charge_of,
@@ -291,7 +291,7 @@ class PlanningContext:
     def candidates(self, waiting: PendingGang, charge: Amounts) -> Iterator[Candidate]:
         """Yield the gangs that may be preempted for this one; no two preempt each other in turn."""
         _, usage = self.after_terminations()
-        found = candidates(
+        found = preemption_candidates(
             waiting, self.preemptible_by_queue(), self._borrowing, usage, charge, self.now_s
         )
         if any(one.gang == waiting.gang.id for one in self.snapshot.backfill_reservations):

@@ -19,7 +19,7 @@ from gangsched.core.planning.backfill_step import (
 )
 from gangsched.core.planning.context import PlanningContext
 from gangsched.core.planning.place_step import errors_of, place_gang, place_together
-from gangsched.core.planning.preempt_step import find_preemption, without_victims
+from gangsched.core.planning.preempt_step import find_preemption, victims_removed
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.planning.refusal_cache import RefusalCache
 from gangsched.core.policy import Policies
@@ -139,7 +139,7 @@ class Cycle:
     def _count_start(self, gang: PendingGang, placed: Placement, trial: Trial) -> Amounts:
         """Verify a placement and charge it to cluster and queue; return the charge."""
         context = self._context
-        with without_victims(context, placed, trial):
+        with victims_removed(context, placed, trial):
             self._verify(gang, placed, context.snapshot, trial)
         context.snapshot.cluster.set_exclusive_domains(gang.gang.id, gang.constraints)
         charge = context.charge_of_placement(gang, placed)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import PODS, PodRequirements, Requests
-from gangsched.core.model.refusal import Reason, Refusal, amount
+from gangsched.core.model.refusal import Reason, Refusal, format_amount
 from gangsched.core.snapshot import QueueRules
 
 
@@ -47,11 +47,11 @@ def namespace_quota_refusal(
             others = unborn.get(resource, 0)
             if wanted + others <= left[resource]:
                 continue
-            also = f", and {amount(resource, others)} of it is for gangs that start before"
+            also = f", and {format_amount(resource, others)} of it is for gangs that start before"
             message = (
                 f"ResourceQuota {name} of namespace {namespace} has "
-                f"{amount(resource, max(left[resource], 0))} left{also if others else ''}; the "
-                f"gang's pods, which do not exist yet, need {amount(resource, wanted)}."
+                f"{format_amount(resource, max(left[resource], 0))} left{also if others else ''}; "
+                f"the gang's pods, which do not exist yet, need {format_amount(resource, wanted)}."
             )
             return Refusal(waiting.gang.id, Reason.NAMESPACE_QUOTA, message)
     return None

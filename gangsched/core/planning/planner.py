@@ -79,7 +79,9 @@ def make_plan(snapshot: Snapshot, policies: Policies, now_s: float) -> Plan:
     )
 
 
-def starts(waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: float) -> bool:
+def starts_next_cycle(
+    waiting: PendingGang, snapshot: Snapshot, policies: Policies, now_s: float
+) -> bool:
     """Return whether a gang, changed in some way, starts in the next cycle without preemption.
 
     All pending gangs are planned with it, in their order; counting decides the places.

@@ -91,7 +91,7 @@ def _choose(context: PlanningContext, request: PreemptionRequest) -> Placement |
 
 
 @contextmanager
-def without_victims(context: PlanningContext, placed: Placement, trial: Trial) -> Iterator[None]:
+def victims_removed(context: PlanningContext, placed: Placement, trial: Trial) -> Iterator[None]:
     """Show the cluster without the victims of a placement; leaving the block restores them.
 
     No other gang may use what the victims free before they have ended.

@@ -104,7 +104,7 @@ class BorrowingQueues:
         return self._weakest.get(queue)
 
 
-def candidates(
+def preemption_candidates(
     waiting: PendingGang,
     running: ByQueue,
     borrowers: BorrowingQueues,

@@ -24,7 +24,7 @@ from gangsched.core.placement.advice import Starts
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import RunningGang, Snapshot
-from gangsched.core.what_if import WhatIf, ended, places_of
+from gangsched.core.what_if import WhatIf, places_of, without_gangs
 
 _SHARED = frozenset({"cpu", "memory", "ephemeral-storage", PODS})
 """Resources that services of a node use; a domain where only these are in use counts as free."""
@@ -159,7 +159,7 @@ class Defragmenter:
     ) -> Defragmentation | None:
         """Place the pending gang on the nodes of other gangs, and these on other nodes."""
         self.snapshot.progress.check()
-        what_if = WhatIf(ended(self.snapshot, _ids(gone)))
+        what_if = WhatIf(without_gangs(self.snapshot, _ids(gone)))
         placed = self.placer.place(waiting, what_if.snapshot())
         if isinstance(placed, Refusal):
             return None
@@ -171,7 +171,7 @@ class Defragmenter:
 
     def _move_out(self, gone: tuple[RunningGang, ...], inside: Mask) -> Defragmentation | None:
         """Place gangs again, outside the domain to free."""
-        what_if = WhatIf(ended(self.snapshot, _ids(gone)))
+        what_if = WhatIf(without_gangs(self.snapshot, _ids(gone)))
         names = what_if.cluster.names
         barred = tuple(names[row] for row in np.flatnonzero(inside & what_if.cluster.live))
         moved = self._placed_again(gone, what_if, barred)
@@ -210,7 +210,7 @@ class Defragmenter:
         """Return whether a gang starts once others have moved, and whether these start again."""
         if self.starts is None:
             return True
-        without = ended(self.snapshot, _ids(gone))
+        without = without_gangs(self.snapshot, _ids(gone))
         if not self.starts(waiting, _running_too(without, moved.values()), None):
             return False
         left = _running_too(without, [self._as_running(waiting, placed)])

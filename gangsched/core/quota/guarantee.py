@@ -6,7 +6,7 @@ nominal quota. So a queue may lend all of it, and its gangs with `preemptible: f
 
 from typing import NamedTuple
 
-from gangsched.core.model.queues import Amounts, QuotaKey, label
+from gangsched.core.model.queues import Amounts, QuotaKey, quota_label
 from gangsched.core.quota.queue_tree import QueueTree, number
 from gangsched.core.quota.usage import Usage
 
@@ -45,8 +45,8 @@ def describe_shortfall(shortfall: NominalShortfall, queue: str) -> str:
     owner = f"queue {shortfall.queue}" + ("" if shortfall.queue == queue else f", above {queue},")
     return (
         f"A gang with preemptible: false may not borrow quota; {owner} has "
-        f"{number(key, shortfall.available)} {label(key)} of nominal quota left for such gangs, "
-        f"and the gang needs {number(key, shortfall.wanted)}"
+        f"{number(key, shortfall.available)} {quota_label(key)} of nominal quota left for such "
+        f"gangs, and the gang needs {number(key, shortfall.wanted)}"
     )
 
 

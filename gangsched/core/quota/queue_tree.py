@@ -10,7 +10,7 @@ children: if they add up to more, the largest of them count for less.
 from collections.abc import Iterable, Iterator, Mapping
 
 from gangsched.core.model.pods import GPU, MILLI
-from gangsched.core.model.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey, Stop, label
+from gangsched.core.model.queues import DEFAULT_QUEUE, Queue, Quota, QuotaKey, Stop, quota_label
 
 UNLIMITED = 1 << 62
 DEPTH_MAX = 16
@@ -105,14 +105,14 @@ class QueueTree:
         for key, quota in declared.items():
             if nominal.get(key, 0) > quota.nominal:
                 self.notes.setdefault(name, []).append(
-                    f"spec.quotas[{label(key)}].nominal: the queues below it add up to "
+                    f"spec.quotas[{quota_label(key)}].nominal: the queues below it add up to "
                     f"{number(key, nominal[key])}, more than its {number(key, quota.nominal)}; "
                     f"the largest of them count for less than is written"
                 )
             if quota.lending is not None and quota.lending > quota.nominal:
                 self.notes.setdefault(name, []).append(
-                    f"spec.quotas[{label(key)}].lendingLimit: {number(key, quota.lending)} is more "
-                    f"than its nominal {number(key, quota.nominal)}; all of that is lent"
+                    f"spec.quotas[{quota_label(key)}].lendingLimit: {number(key, quota.lending)} "
+                    f"is more than its nominal {number(key, quota.nominal)}; all of that is lent"
                 )
             nominal[key] = quota.nominal
 
@@ -138,8 +138,9 @@ class QueueTree:
             ancestor for ancestor in self._paths[name][1:] if key in self._declared[ancestor]
         )
         self.lowered.setdefault(name, {})[key] = (
-            f"spec.quotas[{label(key)}].nominal: {number(key, self._declared[name][key].nominal)} "
-            f"counts as {number(key, self._nominal[name][key])}, because queue {above}, above it, "
+            f"spec.quotas[{quota_label(key)}].nominal: "
+            f"{number(key, self._declared[name][key].nominal)} counts as "
+            f"{number(key, self._nominal[name][key])}, because queue {above}, above it, "
             f"has {number(key, self._nominal[above][key])} for all below it"
         )
 
@@ -314,6 +315,6 @@ def number(key: QuotaKey, quantity: int) -> str:
     return str(quantity)
 
 
-def shown(key: QuotaKey, quantity: int) -> str:
+def format_quota(key: QuotaKey, quantity: int) -> str:
     """Write a quantity of a quota as its user would."""
-    return f"{number(key, quantity)} {label(key)}"
+    return f"{number(key, quantity)} {quota_label(key)}"

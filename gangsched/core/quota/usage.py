@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from math import floor
 
 from gangsched.core.model.queues import Amounts, QuotaKey
-from gangsched.core.quota.queue_tree import UNLIMITED, QueueTree, number, shown
+from gangsched.core.quota.queue_tree import UNLIMITED, QueueTree, format_quota, number
 
 Totals = dict[QuotaKey, int]
 
@@ -261,7 +261,7 @@ def describe(short: Shortfall, queue: str, usage: Usage) -> str:
     nominal = tree.nominal(short.queue, key) or 0
     quota = tree.quota(short.queue, key)
     subject = f"Queue {short.queue}" + ("" if short.queue == queue else f", above queue {queue},")
-    bound = shown(key, nominal)
+    bound = format_quota(key, nominal)
     if quota is not None and quota.borrowing is not None and len(tree.path(short.queue)) > 1:
         bound += f" and may borrow {number(key, quota.borrowing)}"
     return (

@@ -71,7 +71,7 @@ def clear(status: Json) -> None:
         del status["conditions"]
 
 
-def group_view(group: Json) -> GroupView:
+def parse_group_view(group: Json) -> GroupView:
     """Return the fields of a PodGroup that jobs need."""
     status = group.get("status") or {}
     conditions = status.get("conditions") or []

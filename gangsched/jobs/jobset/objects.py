@@ -8,7 +8,7 @@ from functools import cached_property
 
 from gangsched.jobs.common.model import GROUP_LABEL, GROUP_VERSION, Json
 from gangsched.jobs.common.owned_objects import Owned
-from gangsched.jobs.jobset.stages import JobSetStage, pods, pods_each, stages
+from gangsched.jobs.jobset.stages import JobSetStage, pods_at_a_time, pods_each, stages
 
 PREFIX = "jobset.sigs.k8s.io"
 EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
@@ -118,8 +118,8 @@ class Attempt:
         for rjob in stage.jobs:
             if not self.is_placed_here(rjob):
                 continue
-            least = pods(rjob) if rjob["name"] in stage.early else 0
-            role = {"name": rjob["name"], "count": pods(rjob), "minCount": least}
+            least = pods_at_a_time(rjob) if rjob["name"] in stage.early else 0
+            role = {"name": rjob["name"], "count": pods_at_a_time(rjob), "minCount": least}
             near = self._topology(rjob)
             roles.append(role | ({"topology": near} if near else {}))
         minimum = sum(int(role["minCount"]) for role in roles)

@@ -26,7 +26,7 @@ from gangsched.jobs.common.owned_objects import (
 from gangsched.jobs.common.step_budget import StepBudget
 from gangsched.jobs.common.times import parse_time
 from gangsched.jobs.jobset.objects import PREFIX, RESTARTS, Attempt
-from gangsched.jobs.jobset.stages import JobSetStage, pods, pods_each
+from gangsched.jobs.jobset.stages import JobSetStage, pods_at_a_time, pods_each
 
 KIND = "JobSet"
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
@@ -323,7 +323,7 @@ class _ActiveJobSet:
             template = job["spec"]["template"]
             metadata = template["metadata"] | {"name": f"{job['metadata']['name']}-0"}
             pod = {"apiVersion": "v1", "kind": "Pod", **template, "metadata": metadata}
-            count = pods(rjob) if rjob in stage.jobs else 0
+            count = pods_at_a_time(rjob) if rjob in stage.jobs else 0
             self.steps.intents += [
                 Intent(0, job, {}),
                 Intent(count, pod, rjob["template"]["spec"]["template"]["spec"]),
@@ -345,7 +345,9 @@ class _ActiveJobSet:
         dropped = {name for kind, name in self.steps.delete if kind == "PodGroup"}
         over = self.status.get("terminalState") or self.spec.get("suspend")
         groups = [] if over else self.owned.of("PodGroup")
-        views = (waiting.group_view(g) for g in groups if g["metadata"]["name"] not in dropped)
+        views = (
+            waiting.parse_group_view(g) for g in groups if g["metadata"]["name"] not in dropped
+        )
         waits = waiting.report(self.status, views, self.clock.now_s, self.clock.now)
         self.steps.events += [waits.event] if waits.event is not None else []
 

@@ -22,10 +22,10 @@ class JobSetStage:
     @property
     def minimum(self) -> int:
         """Return how many pods start together."""
-        return sum(pods(job) for job in self.jobs if job["name"] in self.early)
+        return sum(pods_at_a_time(job) for job in self.jobs if job["name"] in self.early)
 
 
-def pods(job: Json) -> int:
+def pods_at_a_time(job: Json) -> int:
     """Return how many pods of a replicated job run at a time."""
     return int(job.get("replicas", 1)) * pods_each(job)
 
@@ -55,7 +55,9 @@ def stages(name: str, spec: Json) -> list[JobSetStage]:
     grouped: dict[frozenset[str], list[Json]] = {}
     for job in jobs:
         grouped.setdefault(after[job["name"]], []).append(job)
-    largest = max(reversed(list(grouped.values())), key=lambda group: sum(map(pods, group)))
+    largest = max(
+        reversed(list(grouped.values())), key=lambda group: sum(map(pods_at_a_time, group))
+    )
     result = []
     for together in grouped.values():
         early = {

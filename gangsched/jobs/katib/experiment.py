@@ -14,7 +14,7 @@ from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps
 from gangsched.jobs.katib import metrics
 from gangsched.jobs.katib.status import KatibStep
-from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, state
+from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, trial_state
 
 API_VERSION, KIND = "kubeflow.org/v1beta1", "Experiment"
 _AT_ONCE = 16
@@ -89,7 +89,7 @@ class _Experiment(KatibStep):
         self.trials = owned.of("Trial")
         self.by_state: dict[str, list[Json]] = {kind: [] for kind in _COUNT_FIELDS}
         for trial in self.trials:
-            self.by_state[state(trial)].append(trial)
+            self.by_state[trial_state(trial)].append(trial)
         self.names = {trial["metadata"]["name"] for trial in self.trials}
         self.metric = self.spec["objective"]["objectiveMetricName"]
         self.strategy = metrics.strategies(self.spec["objective"])[self.metric]
@@ -216,7 +216,7 @@ class _Experiment(KatibStep):
     def _tried_point(self, trial: Json) -> TriedPoint:
         assignments = trial["spec"]["parameterAssignments"]
         point = {item["name"]: item["value"] for item in assignments}
-        if state(trial) in _ACTIVE:
+        if trial_state(trial) in _ACTIVE:
             return TriedPoint(point, "running")
         value = self._value(trial)
         return TriedPoint(point, "failed" if value is None else "done", value)

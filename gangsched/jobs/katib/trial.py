@@ -51,7 +51,7 @@ class TrialJobOutcome:
     unreadable: str = ""
 
 
-def state(trial: Json) -> str:
+def trial_state(trial: Json) -> str:
     """Return how a trial ended, or Running, or Pending."""
     conditions = (trial.get("status") or {}).get("conditions") or ()
     true = {item["type"] for item in conditions if item["status"] == "True"}
@@ -83,7 +83,7 @@ class _Trial(KatibStep):
 
     def steps(self) -> Steps:
         job = self.owned.parts.get(self.ref)
-        if state(self.owned.body) in OVER:
+        if trial_state(self.owned.body) in OVER:
             self._delete_job(job)
             return self.result
         self.set_condition("Created", "TrialCreated", "Trial is created")
@@ -162,7 +162,10 @@ class _Trial(KatibStep):
 
     def _delete_job(self, job: Json | None) -> None:
         """Delete the job of a trial that is over, unless `retainRun` keeps it."""
-        keeps = self.spec.get("retainRun") and state(self.owned.body) in ("Succeeded", "Failed")
+        keeps = self.spec.get("retainRun") and trial_state(self.owned.body) in (
+            "Succeeded",
+            "Failed",
+        )
         if job is not None and not is_terminating(job) and not keeps:
             self.result.delete.append(self.ref)
 

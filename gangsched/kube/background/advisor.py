@@ -10,7 +10,7 @@ from gangsched.core.model.placement import Eviction
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.advice import advise
 from gangsched.core.planning.cycle import Refused
-from gangsched.core.planning.planner import Plan, Planned, starts
+from gangsched.core.planning.planner import Plan, Planned, starts_next_cycle
 from gangsched.core.policy import Policies
 from gangsched.core.preemption.defragmentation import (
     Budget,
@@ -54,7 +54,9 @@ class Advisor:
         return replace(advised, remedies=(*advised.remedies, move_remedy(moves))), moves
 
     def _starts(self, waiting: PendingGang, snapshot: Snapshot, at_s: float | None) -> bool:
-        return starts(waiting, snapshot, self.policies, self.now_s if at_s is None else at_s)
+        return starts_next_cycle(
+            waiting, snapshot, self.policies, self.now_s if at_s is None else at_s
+        )
 
 
 def budget_of(config: SchedulerConfig) -> Budget | None:

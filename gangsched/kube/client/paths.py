@@ -10,7 +10,7 @@ _DNS_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z
 _DNS_LENGTH = 253
 
 
-def named(collection: str, name: str) -> str:
+def object_path(collection: str, name: str) -> str:
     """Return the path of an object in a collection, whatever its name is."""
     return f"{collection}/{quote(name, safe='')}"
 

@@ -88,7 +88,7 @@ def role_near(role: NearSpec | None, annotations: Mapping[str, str], subject: st
         raise DecodeError(one_sentence(error, f"{subject}: topology")) from error
 
 
-def of_pod(annotations: Mapping[str, str], subject: str) -> Constraints:
+def pod_constraints(annotations: Mapping[str, str], subject: str) -> Constraints:
     """Return the constraints of a gang that the annotations of its pods set.
 
     Raises:

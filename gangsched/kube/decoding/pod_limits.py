@@ -31,7 +31,7 @@ def check(needs: PodRequirements) -> None:
     few(sum(1 + len(condition.values) for condition in conditions), SELECTOR_VALUES)
     few(len(needs.tolerations), TOLERATIONS)
     few(len(needs.host_ports), HOST_PORTS)
-    short(_words(needs, conditions))
+    check_lengths(_words(needs, conditions))
     for weight, _ in needs.preferred:
         if weight not in _WEIGHT:
             raise DecodeError(f"the weight of a preference is {shown(weight)}; it must be 1 to 100")
@@ -48,7 +48,7 @@ def few(count: int, bound: UpperBound, where: str = "") -> None:
         raise DecodeError(f"{where}there are {count} {bound.what}; {bound.most} are allowed")
 
 
-def short(words: Iterable[str]) -> None:
+def check_lengths(words: Iterable[str]) -> None:
     """Check that no word is longer than a name may be.
 
     Raises:

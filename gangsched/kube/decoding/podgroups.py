@@ -18,7 +18,7 @@ from gangsched.kube.decoding import constraints
 from gangsched.kube.decoding.claims import Claims
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.pods import needs
-from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
+from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, parse_timestamp
 from gangsched.kube.decoding.schemas import (
     GroupObject,
     PodSpec,
@@ -54,7 +54,7 @@ def pod_group(
             raise
         raise DecodeError(f"PodGroup {key}: {error}") from error
     try:
-        checkpoint_s = seconds(spec.checkpointAt or "") or None
+        checkpoint_s = parse_timestamp(spec.checkpointAt or "") or None
     except ValueError as error:
         raise DecodeError(
             f"PodGroup {key}: spec.checkpointAt: {shown(spec.checkpointAt)} is no RFC 3339 time"
@@ -74,7 +74,7 @@ def pod_group(
         roles,
         queue=_queue(group, spec),
         priority=priority,
-        created_s=seconds(group.metadata.creation_timestamp),
+        created_s=parse_timestamp(group.metadata.creation_timestamp),
         expected_runtime_s=spec.expectedRuntimeSeconds,
         schedule_timeout_s=spec.scheduleTimeoutSeconds,
         started=status.phase == "Placed",

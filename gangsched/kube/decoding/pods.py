@@ -25,11 +25,11 @@ from gangsched.core.model.pods import (
 )
 from gangsched.core.model.text import shown, whole
 from gangsched.kube.decoding.claims import Claims, both, claimed
-from gangsched.kube.decoding.constraints import of_pod, share
+from gangsched.kube.decoding.constraints import pod_constraints, share
 from gangsched.kube.decoding.membership import foreign_id, gang_of, minimum_of, rank_of, role_of
 from gangsched.kube.decoding.native_groups import NEVER
-from gangsched.kube.decoding.pod_limits import check, short
-from gangsched.kube.decoding.quantities import DecodeError, amounts, at_most, seconds
+from gangsched.kube.decoding.pod_limits import check, check_lengths
+from gangsched.kube.decoding.quantities import DecodeError, at_most, parse_amounts, parse_timestamp
 from gangsched.kube.decoding.schemas import (
     Amounts,
     BareSpec,
@@ -97,8 +97,8 @@ _NO_STATUS = PodStatus()
 _encode = msgspec.json.Encoder().encode
 
 
-def requests(
-    spec: PodSpec | BareSpec, status: PodStatus = _NO_STATUS, read: Read = amounts
+def pod_requests(
+    spec: PodSpec | BareSpec, status: PodStatus = _NO_STATUS, read: Read = parse_amounts
 ) -> Requests:
     """Return the resources of a pod: containers and sidecars, or the largest init step.
 
@@ -207,9 +207,9 @@ def needs(
     for terms in allowed:
         required = both(required, terms)
     for t in spec.tolerations:
-        short((t.key, t.operator, t.value, t.effect))  # before `_toleration` caches it
+        check_lengths((t.key, t.operator, t.value, t.effect))  # before `_toleration` caches it
     requirements = PodRequirements(
-        requests=requests(spec, status),
+        requests=pod_requests(spec, status),
         selector=tuple(
             Expression(key, "In", (value,)) for key, value in sorted(spec.node_selector.items())
         ),
@@ -272,7 +272,7 @@ def pod_fact(
             minimum_of(pod)
         if annotations:
             devices = _devices(annotations)
-            constraints = of_pod(annotations, f"pod {key}")
+            constraints = pod_constraints(annotations, f"pod {key}")
     except DecodeError as error:
         invalid = invalid or str(error)
     if invalid and not invalid.startswith("pod "):
@@ -290,11 +290,11 @@ def pod_fact(
         gated=names.GATE in gates,
         gated_by=next((gate for gate in gates if gate != names.GATE), ""),
         priority=spec.priority,
-        created_s=seconds(metadata.creation_timestamp),
+        created_s=parse_timestamp(metadata.creation_timestamp),
         rank=rank_of(pod),
         constraints=constraints,
         devices=devices,
-        started_s=seconds(pod.status.start_time) or None,
+        started_s=parse_timestamp(pod.status.start_time) or None,
         ready=_ready(pod),
         invalid=invalid if ours else "",
         minimum=_started_with(annotations) if spec.node_name else 0,
@@ -315,7 +315,7 @@ def _takes(
     part = None
     with suppress(DecodeError):
         part = share(annotations)
-    amounts_now = requests(pod.spec, pod.status, at_most)
+    amounts_now = pod_requests(pod.spec, pod.status, at_most)
     return PodRequirements(amounts_now, host_ports=_host_ports(pod.spec), share=part), problem
 
 
@@ -344,7 +344,7 @@ def bare_fact(raw: bytes, schedulers: frozenset[str]) -> f.PodSeen:
     return f.PodSeen(
         uid=PodUid(metadata.uid),
         name=PodName(f"{metadata.namespace}/{metadata.name}"),
-        needs=PodRequirements(requests(spec, read=at_most)),
+        needs=PodRequirements(pod_requests(spec, read=at_most)),
         gang=alone if spec.scheduler_name in schedulers else None,
         node=NodeName(spec.node_name) if spec.node_name else None,
         ended=pod.status.phase in ("Succeeded", "Failed"),

@@ -61,7 +61,7 @@ def _exact(resource: str, value: str | float) -> Decimal:
 
 
 @lru_cache(maxsize=4096)
-def amount(resource: str, value: str | float) -> int:
+def parse_amount(resource: str, value: str | float) -> int:
     """Return a quantity of a node or a pod; a value above the bound counts as the bound.
 
     Raises:
@@ -72,7 +72,7 @@ def amount(resource: str, value: str | float) -> int:
     return AMOUNT.most if exact > AMOUNT.most else min(_whole(resource, exact), AMOUNT.most)
 
 
-def amounts(values: dict[str, str | int | float]) -> dict[str, int]:
+def parse_amounts(values: dict[str, str | int | float]) -> dict[str, int]:
     """Return the quantities of a resource list of a node or a pod, each within its bound.
 
     Raises:
@@ -82,7 +82,7 @@ def amounts(values: dict[str, str | int | float]) -> dict[str, int]:
     long = next((resource for resource in values if len(resource) > NAME.most), None)
     if long is not None:
         raise DecodeError(f"resource {shown(long)} has a name of more than {NAME.most} letters")
-    return {resource: amount(resource, value) for resource, value in values.items()}
+    return {resource: parse_amount(resource, value) for resource, value in values.items()}
 
 
 def at_most(values: dict[str, str | int | float]) -> dict[str, int]:
@@ -100,7 +100,7 @@ def at_most(values: dict[str, str | int | float]) -> dict[str, int]:
 
 
 @lru_cache(maxsize=4096)
-def seconds(timestamp: str) -> float:
+def parse_timestamp(timestamp: str) -> float:
     """Return an RFC 3339 timestamp as seconds since the epoch; 0 for an empty string.
 
     Raises:

@@ -156,7 +156,7 @@ class Queues(ConfigInformer):
             self._facts.observe(f.QueueSeen(self._read(ApiObject(raw))))
 
     def _read(self, obj: ApiObject) -> Queue:
-        return queues.queue(obj.group, self._cluster.priorities, self._cluster.namespaces)
+        return queues.parse_queue(obj.group, self._cluster.priorities, self._cluster.namespaces)
 
     def on_delete(self, uid: str, raw: bytes | None) -> None:
         """Apply the deletion of an object."""

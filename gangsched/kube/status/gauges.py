@@ -34,11 +34,11 @@ def refresh(metrics: Metrics, view: EngineView) -> None:
         metrics.backfilled.labels(queue)
     metrics.reserved_members.set(reserved)
     metrics.plans_stale.set(view.stale_plans)
-    metrics.queues.figures = figures(view)
-    metrics.queues.gpus, metrics.queues.fragmentation = gpus(view)
+    metrics.queues.figures = queue_figures(view)
+    metrics.queues.gpus, metrics.queues.fragmentation = gpus_by_state(view)
 
 
-def figures(view: EngineView) -> dict[str, QueueFigures]:
+def queue_figures(view: EngineView) -> dict[str, QueueFigures]:
     """Return the figures of each queue."""
     usage = view.ledger.usage
     tree = usage.tree
@@ -68,7 +68,7 @@ def unit(key: QuotaKey) -> int:
     return MILLI if key[0] in (GPU, "cpu", "gpu-credits") else 1
 
 
-def gpus(view: EngineView) -> tuple[dict[str, float], float | None]:
+def gpus_by_state(view: EngineView) -> tuple[dict[str, float], float | None]:
     """Return the GPUs by state, and the share of free GPUs that is on partly used nodes.
 
     The share is None if no GPU is free.

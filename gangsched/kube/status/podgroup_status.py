@@ -23,7 +23,7 @@ from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.client.client import MERGE, STRATEGIC, KubeClient
 from gangsched.kube.client.errors import Invalid, KubeError, NotFound, Throttled, Unavailable
 from gangsched.kube.client.namespace_queue import NamespaceFairQueue
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.kube.decoding.external.groups import ExternalKind
 from gangsched.kube.status import other_schedulers
 from gangsched.kube.status.events import MESSAGE_LETTERS_MAX, ObjectRef, post_event
@@ -34,7 +34,7 @@ from gangsched.kube.status.status_record import (
     StatusRecord,
     as_data,
     from_stored,
-    redacted,
+    redacted_refusal,
     remedies,
 )
 
@@ -143,7 +143,7 @@ class PodGroupStatusWriter:
                 if order.adopted:
                     record.restore_assignments(_namespace(order.gang))
                 if refusal is not None:
-                    refusal = record.refusal = redacted(
+                    refusal = record.refusal = redacted_refusal(
                         refusal, lambda text: self.redact(text, order.gang)
                     )
                     message += remedies(refusal)
@@ -354,7 +354,7 @@ class PodGroupStatusWriter:
     ) -> None:
         """Write the status of an object; its uid keeps out a successor of the same name."""
         body = {"metadata": {"uid": subject.uid}, "status": status}
-        await self.client.patch(f"{named(path, subject.name)}/status", body, merge)
+        await self.client.patch(f"{object_path(path, subject.name)}/status", body, merge)
 
     async def _write_events(self, subject: ObjectRef, record: StatusRecord) -> None:
         while record.events:

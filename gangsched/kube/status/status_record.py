@@ -12,7 +12,7 @@ from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.orders import ReportReason
 from gangsched.core.planning.forecast import Prediction
 from gangsched.kube.decoding.native_groups import VERSIONS
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 from gangsched.kube.status.gang_progress import GangProgress
 from gangsched.kube.status.other_schedulers import REASON as NOT_SERVED
 
@@ -178,10 +178,13 @@ def from_stored(stored: Mapping[str, Any]) -> StatusRecord:
     start = stored.get("start")
     if isinstance(start, dict):
         with contextlib.suppress(TypeError, ValueError):  # malformed by another writer
-            record.start, record.expected_s = start, seconds(start.get("expected") or "") or None
-            record.earliest_s = seconds(start.get("earliest") or "") or None
-            record.latest_s = seconds(start.get("latest") or "") or None
-            record.reserved_s = seconds(start.get("reserved") or "") or None
+            record.start, record.expected_s = (
+                start,
+                parse_timestamp(start.get("expected") or "") or None,
+            )
+            record.earliest_s = parse_timestamp(start.get("earliest") or "") or None
+            record.latest_s = parse_timestamp(start.get("latest") or "") or None
+            record.reserved_s = parse_timestamp(start.get("reserved") or "") or None
     return record
 
 
@@ -205,7 +208,7 @@ def same(stored: Any, wanted: Any) -> bool:
     return bool(stored == wanted) or (stored is None and not wanted)
 
 
-def redacted(refusal: Refusal, redact: Callable[[str], str]) -> Refusal:
+def redacted_refusal(refusal: Refusal, redact: Callable[[str], str]) -> Refusal:
     """Return a refusal with redacted remedies."""
     remedies = (replace(remedy, message=redact(remedy.message)) for remedy in refusal.remedies)
     return replace(refusal, remedies=tuple(remedies))

@@ -19,7 +19,7 @@ from gangsched.core.model.ids import GangId, PodUid
 from gangsched.kube.actuation.pod_binding import BinderContext
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.kube.volumes import storage_objects as read
 from gangsched.kube.volumes.binding_pass import FailedError, Pass
 from gangsched.kube.volumes.eligible_nodes import Volumes
@@ -239,7 +239,7 @@ class VolumeBinder:
                 "resourceVersion": claim.version,
             }
             own = {} if prebound(claim, volume) else {BOUND_BY_CONTROLLER: "yes"}
-            body, path = {"annotations": own}, named("/api/v1/persistentvolumes", name)
+            body, path = {"annotations": own}, object_path("/api/v1/persistentvolumes", name)
             try:
                 raw = await self._patch(binding, path, volume, body, spec={"claimRef": reference})
                 self._volumes.volume(raw)
@@ -331,4 +331,4 @@ def _looked_at(call: asyncio.Future[bytes]) -> None:
 
 
 def _path(key: Key) -> str:
-    return named(f"/api/v1/namespaces/{key[0]}/persistentvolumeclaims", key[1])
+    return object_path(f"/api/v1/namespaces/{key[0]}/persistentvolumeclaims", key[1])

@@ -15,11 +15,11 @@ from gangsched.kube.decoding.schemas import Pod
 from gangsched.kube.volumes import storage_objects as read
 from gangsched.kube.volumes.matching import (
     any_of,
-    candidates,
     newer,
     on_nodes,
     prebound,
     provisioned_on,
+    suitable_volumes,
 )
 from gangsched.kube.volumes.storage_objects import (
     Capacity,
@@ -151,7 +151,7 @@ class Volumes:
         """Return the volumes that suit a claim, the smallest first."""
         own = [name for name, key in self.assumed.items() if key == claim.key]
         names = own or [name for name in self._of.get(claim.key, ()) if self._kept(name, claim)]
-        return candidates(
+        return suitable_volumes(
             claim,
             (
                 volume

@@ -48,7 +48,7 @@ def prebound(claim: Claim, volume: Volume) -> bool:
     return volume.of == claim.key and volume.of_uid in ("", claim.uid)
 
 
-def candidates(claim: Claim, volumes: Iterable[Volume]) -> list[Volume]:
+def suitable_volumes(claim: Claim, volumes: Iterable[Volume]) -> list[Volume]:
     """Return the volumes that suit a claim, the smallest first, or those that are kept for it."""
     suitable = [volume for volume in volumes if suits(claim, volume)]
     kept = [volume for volume in suitable if prebound(claim, volume)]

@@ -13,7 +13,7 @@ from typing import Any
 
 from gangsched.kube.client.client import STRATEGIC, KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
-from gangsched.kube.client.paths import is_dns_name, named
+from gangsched.kube.client.paths import is_dns_name, object_path
 from gangsched.kube.client.watch import Watch
 from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.local.agent import spec as pods
@@ -266,7 +266,7 @@ class Agent(Reporter):
         for kind, name in sorted(pods.referenced(pod)):
             objects[kind, name] = None
             if is_dns_name(name):  # no other is the name of an object
-                path = named(f"/api/v1/namespaces/{namespace}/{kind.lower()}s", name)
+                path = object_path(f"/api/v1/namespaces/{namespace}/{kind.lower()}s", name)
                 with contextlib.suppress(NotFound):
                     objects[kind, name] = json.loads(await self.client.get(path))
         return Objects(objects)
@@ -294,7 +294,7 @@ class Agent(Reporter):
                 "audiences": [source["audience"]] if source.get("audience") else [],
             },
         }
-        path = named(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
+        path = object_path(f"/api/v1/namespaces/{namespace}/serviceaccounts", account)
         answer = json.loads(await self.client.create(f"{path}/token", body))
         return str(answer["status"]["token"]).encode()
 

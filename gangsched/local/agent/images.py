@@ -57,7 +57,7 @@ def place(folder: Path, name: str) -> Path:
     return folder / hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
-def of_pod(folder: Path, spec: Mapping[str, Any]) -> Image | None:
+def image_of_pod(folder: Path, spec: Mapping[str, Any]) -> Image | None:
     """Return the image that every container of a pod names, as they share one root.
 
     None where it was not loaded, or containers name different ones: the machine's root is theirs.

@@ -83,7 +83,9 @@ def expand(text: str, environment: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, text)
 
 
-def environment(pod: Json, container: Json, objects: Objects, pod_ip: str) -> dict[str, str]:
+def container_environment(
+    pod: Json, container: Json, objects: Objects, pod_ip: str
+) -> dict[str, str]:
     """Return a container's environment, in the order of the kubelet.
 
     Raises:

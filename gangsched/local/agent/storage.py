@@ -15,7 +15,7 @@ from typing import Any
 
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.kube.client.watch import Watch
 from gangsched.local.agent.spec import Json, PodError
 
@@ -122,7 +122,7 @@ class Storage:
             PodError: the claim has no volume yet, or a kind of volume that cannot be mounted.
 
         """
-        path = named(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim)
+        path = object_path(f"/api/v1/namespaces/{namespace}/persistentvolumeclaims", claim)
         try:
             spec = json.loads(await self._client.get(path))["spec"]
             if not spec.get("volumeName"):

@@ -20,7 +20,7 @@ from gangsched.kube.client.errors import KubeError
 from gangsched.kube.decoding.quantities import quantity
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import ContainerProcess, timestamp
-from gangsched.local.agent.images import Image, of_pod
+from gangsched.local.agent.images import Image, image_of_pod
 from gangsched.local.agent.isolation.root import Mount
 from gangsched.local.agent.isolation.sandbox import PodPlace, PodSandbox, SandboxError, Sandboxes
 from gangsched.local.agent.reporter import Reporter
@@ -232,7 +232,7 @@ class PodWorker:
         for volume in self.pod["spec"].get("volumes", []):
             self._mounts[volume["name"]] = await self._volume(volume)
         if self.sandboxes.mode != "none":
-            self._image = of_pod(self.images, self.pod["spec"])
+            self._image = image_of_pod(self.images, self.pod["spec"])
         mounts = self._all_mounts()
         metadata = self.pod["metadata"]
         name = self.pod["spec"].get("hostname") or metadata["name"]
@@ -343,7 +343,7 @@ class PodWorker:
             "HOSTNAME": self.pod["metadata"]["name"],
         } | self.extra_env(self.pod)
         own |= self._image.variables if self._image else {}
-        return own | pods.environment(self.pod, container.spec, self._objects, self.ip)
+        return own | pods.container_environment(self.pod, container.spec, self._objects, self.ip)
 
     def _log(self, container: ContainerRuns, number: int) -> Path:
         return self.folder / "logs" / str(container.spec["name"]) / f"{number}.log"

@@ -13,7 +13,7 @@ from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Ref
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, KubeError, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.operators.api_objects import (
     collection,
@@ -115,7 +115,7 @@ class ApiWriter:
                 await self.client.create(path, owned_by(document, self.owner))
             )
         except Conflict:
-            answer = msgspec.json.decode(await self.client.get(named(path, name)))
+            answer = msgspec.json.decode(await self.client.get(object_path(path, name)))
             if owner_uid(answer) != self.owner.uid:
                 raise await self._name_taken(kind, name, owner_name(answer)) from None
         except KubeError as error:
@@ -169,7 +169,7 @@ class ApiWriter:
 
     def _path(self, api_version: str, ref: Ref) -> str:
         kind, name = ref
-        return named(collection(api_version, kind, self.owner.namespace), name)
+        return object_path(collection(api_version, kind, self.owner.namespace), name)
 
     @property
     def _owner_path(self) -> str:

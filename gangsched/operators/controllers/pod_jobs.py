@@ -28,7 +28,7 @@ from gangsched.operators.controllers.job_record import JobRecord
 from gangsched.operators.controllers.reconciler import Reconciler, ReconcileStep
 from gangsched.operators.job_kind import BlockedError
 from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
-from gangsched.operators.kinds.training_job import parse, pod_view
+from gangsched.operators.kinds.training_job import parse, parse_pod_view
 from gangsched.operators.work_queue import gather_all
 
 _CONTENT = ("data", "rules", "subjects", "spec")
@@ -96,7 +96,7 @@ class PodJobs:
         self, step: ReconcileStep[JobRecord], job: TrainingJob, vanished: tuple[Json, ...]
     ) -> Observed:
         def view(pod: Json) -> PodView:
-            return pod_view(pod, self.kind.main_container(pod["spec"])["name"])
+            return parse_pod_view(pod, self.kind.main_container(pod["spec"])["name"])
 
         own, record = step.owned.parts_of(job.uid), step.record
         pods = (view(part) for (kind, _), part in own.items() if kind == "Pod")
@@ -105,7 +105,7 @@ class PodJobs:
             vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
             pods=tuple(sorted(pods, key=lambda pod: pod.name)),
             services=frozenset(name for kind, name in own if kind == "Service"),
-            group=waiting.group_view(group) if group is not None else None,
+            group=waiting.parse_group_view(group) if group is not None else None,
             wait_reason=record.wait_reason,
             handled_terminations=record.handled_terminations.union(record.requested_deletions),
         )

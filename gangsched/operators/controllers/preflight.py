@@ -18,13 +18,13 @@ from gangsched.core.model.text import shown
 from gangsched.jobs.common.model import GROUP_VERSION, Intent, Json
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Forbidden, Invalid, NotFound
-from gangsched.kube.client.paths import is_dns_name, named
+from gangsched.kube.client.paths import is_dns_name, object_path
 from gangsched.kube.status.events import ObjectRef
 from gangsched.operators.api_objects import collection, owned_by, owner_uid
 from gangsched.operators.controllers.resource_quota import (
     exceeded_quota,
     names_uncounted_device,
-    total_requests,
+    total_of_templates,
     total_usage,
 )
 from gangsched.operators.job_kind import BlockedError, RejectedError
@@ -122,7 +122,7 @@ def _claim(
                 usage[name] = usage.get(name, 0) + amount
     sentence = exceeded_quota(quotas, pods, usage)
     if sentence is None:
-        claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, total_requests(pods))
+        claims[owner.uid] = _Claim(owner.namespace, now_s + _CLAIMED_S, total_of_templates(pods))
     return sentence
 
 
@@ -141,7 +141,7 @@ async def _config_maps(client: KubeClient, namespace: str, intents: Sequence[Int
             )
         with contextlib.suppress(Forbidden):
             try:
-                await client.get(named(f"/api/v1/namespaces/{namespace}/configmaps", name))
+                await client.get(object_path(f"/api/v1/namespaces/{namespace}/configmaps", name))
             except NotFound as error:
                 raise BlockedError(
                     f"ConfigMap {namespace}/{name} does not exist and pods of this job cannot "

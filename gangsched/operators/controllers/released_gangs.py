@@ -13,7 +13,7 @@ from gangsched.jobs.common.model import GROUP_VERSION, Json
 from gangsched.jobs.release import release
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.operators.api_objects import collection, delete_object, uid_precondition
 from gangsched.operators.work_queue import Key, WorkQueue
 
@@ -57,7 +57,7 @@ class Releaser:
         selector = f"{POD_GROUP_LABEL}={name}"
         listed = msgspec.json.decode(await self._client.get(pods_path, labelSelector=selector))
         todo = release(self._kind, owner, group, listed["items"])
-        path = named(collection(GROUP_VERSION, "PodGroup", namespace), name)
+        path = object_path(collection(GROUP_VERSION, "PodGroup", namespace), name)
         if todo.spec is not None:
             try:
                 await self._client.patch(path, uid_precondition(group) | {"spec": todo.spec})
@@ -75,7 +75,9 @@ class Releaser:
             log.info("gang released: %s %s/%s does not run", self._kind, namespace, owner)
         for pod in todo.delete_pods:
             metadata = pod["metadata"]
-            await delete_object(self._client, named(pods_path, metadata["name"]), metadata["uid"])
+            await delete_object(
+                self._client, object_path(pods_path, metadata["name"]), metadata["uid"]
+            )
 
 
 def _key(body: Json) -> Key:

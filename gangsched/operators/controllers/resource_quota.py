@@ -26,7 +26,7 @@ def exceeded_quota(
     `roles` are pod counts and pod specs. The API server checks quotas with scopes. `held` is the
     usage of resources that the API server does not count.
     """
-    requested = total_requests(roles)
+    requested = total_of_templates(roles)
     for quota in quotas:
         status = quota.get("status") or {}
         for name, hard in _hard_limits(quota):
@@ -75,12 +75,12 @@ def _group_requests(group: Json) -> dict[str, int]:
     """Return the requests of a group's roles; malformed templates count for nothing."""
     roles = (group.get("spec") or {}).get("roles") or []
     try:
-        return total_requests((int(role["count"]), role["template"]["spec"]) for role in roles)
+        return total_of_templates((int(role["count"]), role["template"]["spec"]) for role in roles)
     except (AttributeError, KeyError, TypeError, ValueError):
         return {}
 
 
-def total_requests(roles: Iterable[tuple[int, Json]]) -> dict[str, int]:
+def total_of_templates(roles: Iterable[tuple[int, Json]]) -> dict[str, int]:
     """Return the total of all pods, given as counts and specs."""
     total: dict[str, int] = {}
     for count, spec in roles:

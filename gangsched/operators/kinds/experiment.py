@@ -34,7 +34,7 @@ _KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
 """Algorithms of Katib that gangsched does not have."""
 
 
-def kind(evaluators: Evaluators) -> OwnerKind:
+def experiment_kind(evaluators: Evaluators) -> OwnerKind:
     """Return the kind Experiment: its parts, its step, and its look-ups."""
 
     async def look(_: KubeClient, owned: Owned) -> Owned:

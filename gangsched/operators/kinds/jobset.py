@@ -19,7 +19,7 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.jobset import reconcile
-from gangsched.jobs.jobset.stages import pods
+from gangsched.jobs.jobset.stages import pods_at_a_time
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
@@ -38,7 +38,7 @@ _PATTERNS = "spec.failurePolicy.rules.onJobFailureMessagePatterns"
 _SUFFIX = len("-abcde")
 
 
-def kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
+def jobset_kind(scheduler: str, evaluators: Evaluators | None = None) -> OwnerKind:
     """Return the kind JobSet: its parts, its step, and its look-ups."""
     evaluators = evaluators or Evaluators()
 
@@ -142,7 +142,7 @@ def _check_sizes(spec: Json, subject: str) -> None:
     claims = sum(len(policy.get("templates") or []) for policy in policies)
     for where, count, bound in (
         ("spec.replicatedJobs", sum(rjob["replicas"] for rjob in rjobs), JOBS_OF_JOBSET),
-        ("spec.replicatedJobs", sum(map(pods, rjobs)), PODS_OF_GANG),
+        ("spec.replicatedJobs", sum(map(pods_at_a_time, rjobs)), PODS_OF_GANG),
         ("spec.volumeClaimPolicies", claims, CLAIMS_OF_JOBSET),
         (_PATTERNS, len(_patterns(spec)), PATTERNS),
     ):

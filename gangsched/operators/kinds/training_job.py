@@ -37,7 +37,7 @@ from gangsched.jobs.common.model import (
 )
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
-from gangsched.kube.decoding.quantities import seconds
+from gangsched.kube.decoding.quantities import parse_timestamp
 from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.template_schema import template_error, without_nulls
 
@@ -312,7 +312,7 @@ def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
 
 
-def pod_view(pod: Json, container: str) -> PodView:
+def parse_pod_view(pod: Json, container: str) -> PodView:
     """Return the fields of a pod that the reconcile needs."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
@@ -324,7 +324,7 @@ def pod_view(pod: Json, container: str) -> PodView:
                 ended = (container_status.get(state) or {}).get("terminated")
                 if ended and code is None:
                     code = ended.get("exitCode")
-                    ended_s = seconds(ended.get("finishedAt") or "")
+                    ended_s = parse_timestamp(ended.get("finishedAt") or "")
     conditions = status.get("conditions") or []
     true = {item.get("type") for item in conditions if item.get("status") == "True"}
     return PodView(
@@ -348,4 +348,4 @@ def pod_view(pod: Json, container: str) -> PodView:
 def _deletion_requested_s(metadata: Json) -> float:
     """Return when a pod's deletion was requested: its timestamp is the end of the grace period."""
     grace_s = float(metadata.get("deletionGracePeriodSeconds", 0))
-    return seconds(metadata["deletionTimestamp"]) - grace_s
+    return parse_timestamp(metadata["deletionTimestamp"]) - grace_s

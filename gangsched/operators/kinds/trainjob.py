@@ -23,7 +23,7 @@ _MALFORMED = (AttributeError, TypeError, KeyError, ValueError, RecursionError)
 """Errors of a malformed patch: patches are stored as users write them, without a schema."""
 
 
-def kind(runtimes: Runtimes) -> OwnerKind:
+def trainjob_kind(runtimes: Runtimes) -> OwnerKind:
     """Return the kind TrainJob: its parts and its step."""
 
     def step(owned: Owned, clock: Clock) -> Steps:

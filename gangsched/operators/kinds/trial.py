@@ -18,12 +18,12 @@ from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.katib import trial
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
-from gangsched.kube.client.paths import named
+from gangsched.kube.client.paths import object_path
 from gangsched.operators.api_objects import collection
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.trial_queue import in_queue_of, scheduled
-from gangsched.operators.search.job_outcome import ConditionError, ended
+from gangsched.operators.search.job_outcome import ConditionError, outcome_of_job
 
 _FORMAT = "metricsCollector.source.filter.metricsFormat"
 _FEWER = 8
@@ -56,7 +56,7 @@ _PRIMARY = {
 _MASTER = {"training.kubeflow.org/job-role": "master"}
 
 
-def kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
+def trial_kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
     """Return the kind Trial; pods of its Jobs get the name `scheduler`, if one is given."""
 
     def step(owned: Owned, clock: Clock) -> Steps:
@@ -132,10 +132,10 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
     subject = f"Trial {owned.namespace}/{owned.name}"
     spec = validated(owned)
     job = owned.parts.get((spec["runSpec"]["kind"], owned.name))
-    if job is None or trial.state(owned.body) in trial.OVER:
+    if job is None or trial.trial_state(owned.body) in trial.OVER:
         return owned
     try:
-        now = ended(spec, job)
+        now = outcome_of_job(spec, job)
     except ConditionError as error:
         raise InvalidJobError(f"{subject}: spec.{error}") from error
     if not (
@@ -168,7 +168,7 @@ async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
     container = owned.body["spec"].get("primaryContainerName")
     if container not in containers:
         container = containers[0]
-    path = f"{named(_pods(owned.namespace), pod['metadata']['name'])}/log"
+    path = f"{object_path(_pods(owned.namespace), pod['metadata']['name'])}/log"
 
     async def read(most: int, **part: str) -> bytes:
         return (await client.get(path, container=container, limitBytes=str(most), **part))[:most]
@@ -217,7 +217,7 @@ async def _is_owned_by(client: KubeClient, namespace: str, body: Json, uid: str)
             return True
         if (owner["apiVersion"], owner["kind"]) not in _BETWEEN:
             return False
-        path = named(collection(owner["apiVersion"], owner["kind"], namespace), owner["name"])
+        path = object_path(collection(owner["apiVersion"], owner["kind"], namespace), owner["name"])
         try:
             body = msgspec.json.decode(await client.get(path))
         except NotFound:

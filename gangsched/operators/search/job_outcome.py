@@ -37,7 +37,7 @@ class ConditionError(Exception):
     """A condition that cannot be used; the message names the field."""
 
 
-def ended(spec: Json, job: Json) -> str:
+def outcome_of_job(spec: Json, job: Json) -> str:
     """Return `succeeded`, `failed`, or nothing while a trial's job runs.
 
     Args:

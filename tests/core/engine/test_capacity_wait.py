@@ -15,7 +15,7 @@ from gangsched.core.model.pods import Expression, NodeTerm, PodRequirements
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.topology import HOST, Level, Topology
 from gangsched.core.orders import Bind, Evict, Prepare, RepartitionGpus, Report, Reserve
-from gangsched.core.planning.planner import Plan, Planned, make_plan, starts
+from gangsched.core.planning.planner import Plan, Planned, make_plan, starts_next_cycle
 from gangsched.core.preemption.defragmentation import Budget, Defragmenter
 from policies.cpsat import Cpsat
 from policies.pack import Pack
@@ -149,7 +149,7 @@ def moves_for(engine, now_s=400.0, budget=None, protected=frozenset()):
     snapshot = engine.view.snapshot_all()
 
     def would(gang, on, _):
-        return starts(gang, on, POLICIES, now_s)
+        return starts_next_cycle(gang, on, POLICIES, now_s)
 
     mover = Defragmenter(snapshot, Pack(), now_s, budget or Budget(), protected, would)
     return waiting, mover.find_moves(waiting)

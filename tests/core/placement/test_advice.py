@@ -15,7 +15,7 @@ from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Fabric, Level, Topology
 from gangsched.core.placement.advice import advise
 from gangsched.core.planning.cycle import Refused
-from gangsched.core.planning.planner import Plan, make_plan, starts
+from gangsched.core.planning.planner import Plan, make_plan, starts_next_cycle
 from gangsched.core.preemption.defragmentation import as_pending
 from policies.easy import Easy
 
@@ -35,7 +35,9 @@ def cluster(count=8, **more):
 
 def starts_at(now_s):
     """Return what tells whether a gang would start."""
-    return lambda one, view, at_s: starts(one, view, POLICIES, now_s if at_s is None else at_s)
+    return lambda one, view, at_s: starts_next_cycle(
+        one, view, POLICIES, now_s if at_s is None else at_s
+    )
 
 
 def remedies(engine, wanted, now_s=0.0) -> dict[str, list[str]]:

@@ -56,7 +56,7 @@ def test_every_combination_is_judged_right(name):
     model = mig_profiles.MODELS[name]
     for counts, legal in EVERY.items():
         layout = tuple(sorted((p, n) for p, n in zip(NAMES[name], counts, strict=True) if n))
-        found = mig_profiles.starts(model, layout)
+        found = mig_profiles.instance_starts(model, layout)
         assert (found is not None) == legal, layout
         if found is None:
             continue
@@ -67,16 +67,16 @@ def test_every_combination_is_judged_right(name):
             assert start in shape.starts
             assert not taken & slots
             taken |= slots
-    assert sum(EVERY.values()) == len(mig_profiles.layouts(model)) == 128
-    assert len(mig_profiles.maximal(model)) == 44
+    assert sum(EVERY.values()) == len(mig_profiles.legal_layouts(model)) == 128
+    assert len(mig_profiles.maximal_layouts(model)) == 44
 
 
 def test_one_instance_too_many_is_illegal():
     for name in MODELS:
         model = mig_profiles.MODELS[name]
         for profile, shape in model.profiles:
-            assert mig_profiles.starts(model, ((profile, shape.most),)) is not None
-            assert mig_profiles.starts(model, ((profile, shape.most + 1),)) is None
+            assert mig_profiles.instance_starts(model, ((profile, shape.most),)) is not None
+            assert mig_profiles.instance_starts(model, ((profile, shape.most + 1),)) is None
 
 
 def test_nvidias_nineteen_configurations():
@@ -98,11 +98,13 @@ def test_nvidias_nineteen_configurations():
 
 def test_an_a30_has_four_slices():
     model = mig_profiles.model_of("NVIDIA-A30")
-    assert mig_profiles.starts(model, (("2g.12gb", 2),)) is not None
-    assert mig_profiles.starts(model, (("1g.6gb", 3), ("2g.12gb", 1))) is None
+    assert mig_profiles.instance_starts(model, (("2g.12gb", 2),)) is not None
+    assert mig_profiles.instance_starts(model, (("1g.6gb", 3), ("2g.12gb", 1))) is None
     pairs = combinations_with_replacement([name for name, _ in model.profiles], 2)
     assert all(
-        mig_profiles.starts(model, ((a, 2),)) is None for a, b in pairs if a == b and "4g" in a
+        mig_profiles.instance_starts(model, ((a, 2),)) is None
+        for a, b in pairs
+        if a == b and "4g" in a
     )
 
 

@@ -20,7 +20,7 @@ from gangsched.core.model.queues import (
     Queue,
     Quota,
     Stop,
-    amounts,
+    charged_amounts,
 )
 from gangsched.core.model.runtime import EstimateSource
 from gangsched.core.planning.forecast import Effort, forecast
@@ -100,9 +100,11 @@ def test_borrowing_follows_limits_at_every_level():
 
 
 def test_mig_and_shares_draw_on_the_gpu_quota():
-    assert dict(amounts(needs(0, share=GpuShare(milli=500))))[(GPU, "")] == 500
-    assert (GPU, "") not in dict(amounts(needs(0)))
-    assert dict(amounts(PodRequirements((("nvidia.com/mig-3g.20gb", 2),))))[(GPU, "")] == 1000
+    assert dict(charged_amounts(needs(0, share=GpuShare(milli=500))))[(GPU, "")] == 500
+    assert (GPU, "") not in dict(charged_amounts(needs(0)))
+    assert (
+        dict(charged_amounts(PodRequirements((("nvidia.com/mig-3g.20gb", 2),))))[(GPU, "")] == 1000
+    )
 
 
 # -- admission ------------------------------------------------------------------------------------
@@ -374,7 +376,7 @@ def test_the_audit_heals_whatever_was_lost():
     assert engine.audit(1.0) == {}
     key = (GPU, "")
     engine.view.ledger.discharge(PodUid("a-0"), 1.0)
-    stranger = Allocation(GangId("ns/ghost"), "default", "", amounts(needs(4)))
+    stranger = Allocation(GangId("ns/ghost"), "default", "", charged_amounts(needs(4)))
     engine.view.ledger.charge("ghost", stranger, 1.0)
     engine.view.ledger.usage.subtree_usage["default"][key] += 7
     assert sum(engine.audit(2.0).values()) >= 2

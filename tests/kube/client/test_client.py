@@ -9,7 +9,7 @@ from aiohttp import web
 from gangsched.extender.server import serve
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
-from gangsched.kube.client.paths import is_dns_name, named
+from gangsched.kube.client.paths import is_dns_name, object_path
 
 
 async def test_a_renewed_token_is_used(tmp_path):
@@ -73,7 +73,7 @@ async def test_no_name_leads_to_another_object(tmp_path):
         async with KubeClient(kubeconfig(tmp_path, port)) as client:
             for name in ("fine", *LEAD_ASTRAY):
                 with contextlib.suppress(Invalid):
-                    await client.get(named(folder, name))
+                    await client.get(object_path(folder, name))
             with pytest.raises(Invalid, match="is no path of an object"):
                 await client.get(f"{folder}/../../kube-system/secrets/s")
             with pytest.raises(Invalid):

@@ -56,7 +56,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_a_layout_is_read_only_when_all_labels_agree(case):
     labels, annotations, allocatable, expected = CASES[case]
-    assert mig_labels.layouts(LABELS | labels, annotations, allocatable) == expected
+    assert mig_labels.node_layouts(LABELS | labels, annotations, allocatable) == expected
 
 
 def test_equal_layouts_share_one_entry_with_a_label_s_length():

@@ -10,7 +10,7 @@ from gangsched.kube.decoding import podgroups, pods
 from gangsched.kube.decoding.cluster import mig_labels
 from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.decoding.metadata import decode_group
-from gangsched.kube.decoding.quantities import DecodeError, amounts, quantity
+from gangsched.kube.decoding.quantities import DecodeError, parse_amounts, quantity
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 
 OURS = frozenset({"gangsched"})
@@ -113,13 +113,13 @@ def test_a_pod_above_a_limit_is_reported_and_charged(case):
 
 def test_amounts_and_their_sums_count_as_no_more_than_the_bound():
     most = bounds.AMOUNT.most
-    assert amounts({"memory": "1Pi", "a.b/c": "9e18", "cpu": "2e15"}) == {
+    assert parse_amounts({"memory": "1Pi", "a.b/c": "9e18", "cpu": "2e15"}) == {
         "memory": most,
         "a.b/c": most,
         "cpu": most,
     }
     many = [container(memory="1Pi")] * 9000
-    asked = pods.requests(
+    asked = pods.pod_requests(
         pod(
             containers=many,
             initContainers=[{**container(memory="1Pi"), "restartPolicy": "Always"}] * 2,
@@ -174,10 +174,10 @@ def test_a_node_of_too_many_resources_is_not_understood():
 
 def test_gpus_that_no_node_can_have_are_not_listed_one_by_one():
     labels = {"gangsched.io/mig": "dynamic", "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
-    assert len(mig_labels.layouts(labels, {}, {GPU: 8})) == 8
-    assert mig_labels.layouts(labels, {}, {GPU: 2**50}) == ()
+    assert len(mig_labels.node_layouts(labels, {}, {GPU: 8})) == 8
+    assert mig_labels.node_layouts(labels, {}, {GPU: 2**50}) == ()
     cut = labels | {"nvidia.com/mig.config": "all-1g.5gb"}
-    assert mig_labels.layouts(cut, {}, {"nvidia.com/mig-1g.5gb": 7 * 2**40}) == ()
+    assert mig_labels.node_layouts(cut, {}, {"nvidia.com/mig-1g.5gb": 7 * 2**40}) == ()
 
 
 def test_the_first_of_many_volumes_are_named():

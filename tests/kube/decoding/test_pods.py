@@ -57,7 +57,7 @@ REQUESTS = {
 @pytest.mark.parametrize("case", REQUESTS)
 def test_requests(case):
     given, expected = REQUESTS[case]
-    assert dict(pods.requests(given)) == expected
+    assert dict(pods.pod_requests(given)) == expected
 
 
 def status(**more):

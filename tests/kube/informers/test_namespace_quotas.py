@@ -61,7 +61,7 @@ def test_queues_and_groups_report_borrowing_and_domains():
         "metadata": {"name": "q"},
         "spec": {"exclusive": "rack", "nonPreemptibleMayBorrow": True},
     }
-    found = queues.queue(decode_group(json.dumps(raw).encode()), {}, {})
+    found = queues.parse_queue(decode_group(json.dumps(raw).encode()), {}, {})
     assert (found.exclusive, found.non_preemptible_may_borrow) == ("rack", True)
     raw = {
         "metadata": {"name": "g", "namespace": "ns"},

@@ -15,10 +15,10 @@ from gangsched.kube.volumes.matching import (
     Want,
     all_of,
     any_of,
-    candidates,
     provisioned_on,
     reaches,
     shared_out,
+    suitable_volumes,
     suits,
 )
 
@@ -91,9 +91,9 @@ def test_a_claim_may_have(case):
 
 def test_the_smallest_is_taken_and_one_that_is_kept_before_all():
     free = [volume("large", "9Gi"), volume("b"), volume("a")]
-    assert [one.name for one in candidates(claim(), free)] == ["a", "b", "large"]
+    assert [one.name for one in suitable_volumes(claim(), free)] == ["a", "b", "large"]
     kept = volume("kept", "20Gi", claimRef=OURS)
-    assert candidates(claim(), [*free, kept]) == [kept]
+    assert suitable_volumes(claim(), [*free, kept]) == [kept]
 
 
 def test_volumes_are_shared_out_so_that_most_have_one():

@@ -16,7 +16,7 @@ from gangsched.core.model.gangs import UNKNOWN_USER
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
-from gangsched.core.model.queues import CREDITS, DEFAULT_QUEUE, QuotaKey, amounts
+from gangsched.core.model.queues import CREDITS, DEFAULT_QUEUE, QuotaKey, charged_amounts
 from gangsched.core.quota.ledger import Allocation, Ledger
 from gangsched.core.quota.queue_tree import QueueTree
 
@@ -128,7 +128,7 @@ class Allocations:
         if gang is not None:
             queue, user = self._account(gang)
             model = self._model(node)
-            held = Allocation(gang, queue, user, amounts(needs), model, self.is_firm(gang))
+            held = Allocation(gang, queue, user, charged_amounts(needs), model, self.is_firm(gang))
             self.ledger.charge(key, held, self.now_s)
         return self.cluster.allocate(key, node, needs, gang, devices)
 
@@ -223,4 +223,6 @@ class Allocations:
     ) -> Allocation:
         known = self.ledger.allocation(key)
         model = self._model(node) or (known.model if known is not None else "")
-        return Allocation(gang, *self._account(gang), amounts(needs), model, self.is_firm(gang))
+        return Allocation(
+            gang, *self._account(gang), charged_amounts(needs), model, self.is_firm(gang)
+        )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import Expression, NodeTerm, PodRequirements
-from gangsched.core.model.refusal import amount
+from gangsched.core.model.refusal import format_amount
 
 
 def with_amounts(place: PodRequirements, pod: PodRequirements) -> PodRequirements:
@@ -66,8 +66,8 @@ def excess(place: PodRequirements, pod: PodRequirements, node: Node | None, *, j
     has = dict(place.requests)
     for name, asked in pod.requests:
         if asked > has.get(name, 0):
-            planned = amount(name, has.get(name, 0))
-            return f"asks for {amount(name, asked)}, more than the {planned} planned for it"
+            planned = format_amount(name, has.get(name, 0))
+            return f"asks for {format_amount(name, asked)}, more than the {planned} planned for it"
     for port in pod.host_ports:
         if port not in place.host_ports:
             return f"takes host port {port[2]}/{port[0]}, which was not planned for it"

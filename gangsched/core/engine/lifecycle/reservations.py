@@ -92,7 +92,7 @@ class Reservations:
         parts = [f"repartitioning idle GPUs of {cut}"] * bool(cut)
         parts += [f"preempting {evicted}"] * bool(evicted)
         what = " and ".join(parts) or "waiting for other gangs to terminate"
-        self._outbox.report(gang, Reason.MAKING_ROOM, f"{what[0].upper()}{what[1:]}.")
+        self._outbox.report(gang, Reason.FREEING_CAPACITY, f"{what[0].upper()}{what[1:]}.")
 
     def _release_pods(self, gang: GangState, now_s: float) -> None:
         """Release the pods of a reserved gang, now that its nodes have the capacity."""

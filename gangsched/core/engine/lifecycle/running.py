@@ -10,7 +10,7 @@ from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.refusal_reports import RefusalReports
 from gangsched.core.engine.timing.minimum_watch import MinimumWatch
-from gangsched.core.engine.timing.run_times import RunTimes, is_finished
+from gangsched.core.engine.timing.run_times import RunTimes, is_done
 from gangsched.core.engine.timing.start_deadlines import StartDeadlines
 from gangsched.core.engine.timing.timers import Timers
 
@@ -92,7 +92,7 @@ class Running:
 
     def _watch_work(self, gang: GangState, now_s: float) -> None:
         """Set the deadline for readiness, and record the run time of a finished gang."""
-        if is_finished(gang):
+        if is_done(gang):
             self._run_times.record(gang, now_s)
             gang.run.ready_by_s = gang.run.end_by_s = None
             return

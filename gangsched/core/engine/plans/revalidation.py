@@ -45,7 +45,7 @@ def _alone(cluster: Cluster, gang: GangState, planned: Planned) -> bool:
     return not any(row is not None and barred[row] for row in rows)
 
 
-def without_victims(
+def cluster_without_victims(
     cluster: Cluster, gangs: Gangs, evictions: Iterable[Eviction], leaving: Iterable[RunningGang]
 ) -> Cluster | None:
     """Return the cluster without the gangs that terminate already and those to preempt.

@@ -41,7 +41,7 @@ class RunTimes:
         return min((limit for limit in limits if limit is not None), default=None)
 
 
-def is_finished(gang: GangState) -> bool:
+def is_done(gang: GangState) -> bool:
     """Return whether the work of a gang is done."""
     done = (
         gang.state is State.PLACED

@@ -28,7 +28,7 @@ class CandidateDomain:
     bound: tuple[int, ...]
 
 
-def candidates(request: PlacementProblem, level: int | None) -> Iterator[CandidateDomain]:
+def candidate_domains(request: PlacementProblem, level: int | None) -> Iterator[CandidateDomain]:
     """Yield the domains of a level that counting does not rule out, the cheapest bound first.
 
     `level` None stands for the whole cluster as one domain.

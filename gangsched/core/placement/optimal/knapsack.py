@@ -24,7 +24,7 @@ def _useful(capacity: Ints, free: Ints, hosts: int) -> Ints:
     return order[place < hosts]
 
 
-def tightest(capacity: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
+def tightest_counts(capacity: Ints, free: Ints, wanted: int, hosts: int) -> Ints | None:
     """Return pods per node, shape as `capacity`; None if the problem is too large for this.
 
     `hosts` must be the least number of nodes with enough `capacity` for `wanted`.

@@ -28,9 +28,9 @@ from gangsched.core.placement.explain import explain
 from gangsched.core.placement.fill import CountedPlacement, Filling, placement, search, tries
 from gangsched.core.placement.fragmentation import TypicalPod, growth
 from gangsched.core.placement.objectives import DEFAULT, Cost, PlacementCosts, PlacementObjective
-from gangsched.core.placement.optimal.bounds import CandidateDomain, candidates
+from gangsched.core.placement.optimal.bounds import CandidateDomain, candidate_domains
 from gangsched.core.placement.optimal.cpsat import SolverStatus, solve
-from gangsched.core.placement.optimal.knapsack import tightest
+from gangsched.core.placement.optimal.knapsack import tightest_counts
 from gangsched.core.placement.optimal.patterns import ProgramTooLargeError
 from gangsched.core.placement.optimal.program import PlacementProblem, build_program
 from gangsched.core.placement.tree_fill import TOPOLOGY_FILL, FillStrategy
@@ -213,7 +213,7 @@ def _improve(
         budget = 0.0
     left = tries(request.kinds)
     for level in levels:
-        for candidate in candidates(request, level):
+        for candidate in candidate_domains(request, level):
             if best.counts is not None and candidate.bound >= best.cost:
                 break
             if not left:
@@ -298,4 +298,4 @@ def _tightest(request: PlacementProblem, counts: list[Ints], cost: Cost) -> Ints
     ):
         return None
     hosts = int((counts[0] > 0).sum())  # filling the largest first used as few as possible
-    return tightest(request.capacity(0), prices.free, request.wanted[0], hosts)
+    return tightest_counts(request.capacity(0), prices.free, request.wanted[0], hosts)

@@ -18,7 +18,7 @@ class ProgramTooLargeError(Exception):
     """The program would be too large; the message says why."""
 
 
-def maximal(
+def maximal_patterns(
     free: Ints, vectors: list[Ints], steps: list[range], limit: int | None
 ) -> list[Pattern]:
     """Return the patterns to which no pod can be added on a node with these free resources.

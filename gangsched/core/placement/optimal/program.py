@@ -20,7 +20,11 @@ from gangsched.core.placement.constraints import ResolvedConstraints
 from gangsched.core.placement.demand import PodClass
 from gangsched.core.placement.objectives import PlacementCosts, PlacementObjective
 from gangsched.core.placement.optimal.linear import Linear, Terms
-from gangsched.core.placement.optimal.patterns import Pattern, ProgramTooLargeError, maximal
+from gangsched.core.placement.optimal.patterns import (
+    Pattern,
+    ProgramTooLargeError,
+    maximal_patterns,
+)
 
 VARIABLES_MAX = 12_000
 
@@ -199,7 +203,7 @@ def _patterns(request: PlacementProblem, row: int, most: Ints) -> list[Pattern]:
     cluster = request.cluster
     steps = [range(0, int(top) + 1, request.host_unit(index)) for index, top in enumerate(most)]
     vectors = [cluster.request_vector(kind.needs) for kind in request.kinds]
-    return maximal(cluster.allocatable[row] - cluster.used[row], vectors, steps, limit)
+    return maximal_patterns(cluster.allocatable[row] - cluster.used[row], vectors, steps, limit)
 
 
 def _add_class(

@@ -30,7 +30,7 @@ def failed(labels: Mapping[str, str]) -> bool:
     return labels.get(STATE_LABEL) == "failed"
 
 
-def layouts(
+def node_layouts(
     labels: Mapping[str, str], annotations: Mapping[str, str], allocatable: Mapping[str, int]
 ) -> Layouts:
     """Return the layout of each GPU of a node that opted in, or () if it is not certain.

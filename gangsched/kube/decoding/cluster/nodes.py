@@ -10,7 +10,7 @@ from gangsched.core.model.pods import Taint
 from gangsched.core.model.text import whole
 from gangsched.kube.decoding.cluster import mig_labels
 from gangsched.kube.decoding.pod_limits import few
-from gangsched.kube.decoding.quantities import DecodeError, amounts
+from gangsched.kube.decoding.quantities import DecodeError, parse_amounts
 from gangsched.kube.decoding.schemas import any_decoder, node_decoder
 
 
@@ -23,7 +23,7 @@ def node_fact(raw: bytes) -> f.NodeSeen:
     """
     try:
         node = node_decoder.decode(raw)
-        allocatable = amounts(node.status.allocatable)
+        allocatable = parse_amounts(node.status.allocatable)
         few(len(allocatable), RESOURCES_OF_NODE)
     except msgspec.DecodeError as error:
         raise DecodeError(f"node: {error}") from error
@@ -40,7 +40,7 @@ def node_fact(raw: bytes) -> f.NodeSeen:
             unschedulable=node.spec.unschedulable,
             gpu_model=labels.get("nvidia.com/gpu.product", ""),
             gpu_memory_mib=whole(memory) or 0,
-            layouts=mig_labels.layouts(labels, node.metadata.annotations, allocatable),
+            layouts=mig_labels.node_layouts(labels, node.metadata.annotations, allocatable),
             mig_failed=mig_labels.failed(labels),
         )
     )

@@ -20,7 +20,12 @@ from gangsched.core.model.queues import (
     Within,
 )
 from gangsched.core.model.text import shown
-from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, quantity, seconds
+from gangsched.kube.decoding.quantities import (
+    DecodeError,
+    UnknownClassError,
+    parse_timestamp,
+    quantity,
+)
 from gangsched.kube.decoding.schemas import GroupObject
 
 T = TypeVar("T", bound=BaseModel)
@@ -29,7 +34,7 @@ Namespaces = dict[str, dict[str, str]]
 """Labels of every namespace."""
 
 
-def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces) -> Queue:
+def parse_queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces) -> Queue:
     """Return a Queue.
 
     Raises:
@@ -55,7 +60,10 @@ def queue(group: GroupObject, priorities: dict[str, int], namespaces: Namespaces
         namespaces=frozenset(allowed),
         open_to_all=not spec.namespaces and spec.namespaceSelector is None,
         user_limits=tuple(
-            (resource, amount(resource, value, f"{subject}: spec.userLimits[{resource}]"))
+            (
+                resource,
+                parse_quota_amount(resource, value, f"{subject}: spec.userLimits[{resource}]"),
+            )
             for resource, value in sorted(spec.userLimits.items())
         ),
         budgets=tuple(
@@ -88,18 +96,20 @@ def _quota(spec: QuotaSpec, subject: str) -> Quota:
     where = f"{subject}: spec.quotas[{spec.resource}]"
 
     def limit(field: str, value: int | str | None) -> int | None:
-        return None if value is None else amount(spec.resource, value, f"{where}.{field}")
+        return (
+            None if value is None else parse_quota_amount(spec.resource, value, f"{where}.{field}")
+        )
 
     return Quota(
         spec.resource,
-        amount(spec.resource, spec.nominal, f"{where}.nominal"),
+        parse_quota_amount(spec.resource, spec.nominal, f"{where}.nominal"),
         spec.gpuKind,
         limit("borrowingLimit", spec.borrowingLimit),
         limit("lendingLimit", spec.lendingLimit),
     )
 
 
-def amount(resource: str, value: float | str, where: str) -> int:
+def parse_quota_amount(resource: str, value: float | str, where: str) -> int:
     """Return a quantity in the unit of quotas: GPUs in thousandths.
 
     Raises:
@@ -144,7 +154,7 @@ def reservation(group: GroupObject) -> AdvanceReservation:
 
 def _time(text: str, where: str) -> float:
     try:
-        return seconds(text)
+        return parse_timestamp(text)
     except ValueError as error:
         raise DecodeError(f"{where}: {shown(text)} is no RFC 3339 time") from error
 
@@ -155,7 +165,7 @@ def gpu_time(group: GroupObject) -> list[f.UsageRestored]:
         status = QueueStatus.model_validate(group.status)
     except ValidationError:
         return []  # only gangsched writes the status, and the next write replaces a malformed one
-    at_s = seconds(status.asOf or "")
+    at_s = parse_timestamp(status.asOf or "")
     periods: dict[str, list[tuple[float, int, float]]] = {}
     decayed: dict[str, float] = {}
     for row in status.spent:

@@ -20,7 +20,7 @@ from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.kube.decoding import constraints, native_groups
 from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.decoding.pod_limits import few
-from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, seconds
+from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, parse_timestamp
 from gangsched.kube.decoding.schemas import GroupObject
 from gangsched.kube.decoding.users import user_of
 
@@ -144,7 +144,7 @@ class ExternalKind:
             start.roles,
             queue=queue or spec.queue or DEFAULT_QUEUE,
             priority=priorities.get(name) if name else None,
-            created_s=seconds(metadata.creation_timestamp),
+            created_s=parse_timestamp(metadata.creation_timestamp),
             schedule_timeout_s=spec.scheduleTimeoutSeconds,
             expected_runtime_s=spec.expectedRuntimeSeconds,
             constraints=constraints.constraints(spec),

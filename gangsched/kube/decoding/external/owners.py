@@ -19,7 +19,13 @@ from gangsched.core.model.gangs import Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import PodRequirements, Toleration
 from gangsched.jobs.jobset.objects import EXCLUSIVE
-from gangsched.jobs.jobset.stages import JobSetStage, parallel_pods, pods, pods_each, stages
+from gangsched.jobs.jobset.stages import (
+    JobSetStage,
+    parallel_pods,
+    pods_at_a_time,
+    pods_each,
+    stages,
+)
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding import native_groups
@@ -187,7 +193,7 @@ def _stage(stage: JobSetStage, keys: Mapping[str, str], ours: frozenset[str]) ->
     staged = any(job["name"] in stage.early for job in jobs)
     roles, levels = [], []
     for job in jobs:
-        level, count = _level(job, keys), pods(job)
+        level, count = _level(job, keys), pods_at_a_time(job)
         late = 0
         if staged and job["name"] not in stage.early:
             late = count
@@ -206,7 +212,7 @@ def _stage(stage: JobSetStage, keys: Mapping[str, str], ours: frozenset[str]) ->
             "topology": {"exclusive": level, "spread": [{"level": level, "maxPods": most}]}
         }
     return Start(
-        sum(map(pods, jobs)),
+        sum(map(pods_at_a_time, jobs)),
         tuple(roles),
         stage.group.removeprefix("-"),
         frozenset(job["name"] for job in stage.jobs),

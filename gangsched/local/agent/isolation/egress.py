@@ -11,7 +11,7 @@ import ipaddress
 import socket
 import ssl
 
-from gangsched.local.agent.isolation.gateway import joined, opened
+from gangsched.local.agent.isolation.gateway import joined, open_socket
 from gangsched.local.agent.isolation.sandbox import NamespaceSandboxes, SandboxError, Sandboxes
 
 _CONNECT = """
@@ -65,7 +65,7 @@ class Egress:
             return await asyncio.open_connection(host, port)
         if isinstance(self._sandboxes, NamespaceSandboxes) and address in self._sandboxes.network:
             descriptor = await asyncio.to_thread(
-                opened, self._sandboxes, _CONNECT, str(address), str(port)
+                open_socket, self._sandboxes, _CONNECT, str(address), str(port)
             )
             connected = socket.socket(fileno=descriptor)
             return await asyncio.open_connection(sock=connected)

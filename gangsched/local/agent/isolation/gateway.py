@@ -99,10 +99,12 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 def _listening(sandboxes: NamespaceSandboxes, port: int) -> socket.socket:
     """Return a socket that listens in the pods' network."""
-    return socket.socket(fileno=opened(sandboxes, _LISTEN, sandboxes.host_address(), str(port)))
+    return socket.socket(
+        fileno=open_socket(sandboxes, _LISTEN, sandboxes.host_address(), str(port))
+    )
 
 
-def opened(sandboxes: NamespaceSandboxes, script: str, *arguments: str) -> int:
+def open_socket(sandboxes: NamespaceSandboxes, script: str, *arguments: str) -> int:
     """Return the descriptor of a socket that a script opens in the pods' network.
 
     It stays there wherever it is used. The script's last argument is the descriptor that it sends
