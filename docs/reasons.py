@@ -63,11 +63,11 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "The Queue does not admit this namespace, priority class or request.",
         "Use another Queue, or change `namespaces`, `maxPriorityClassName` or `exclusive`.",
     ),
-    Reason.OVER_QUOTA: (
+    Reason.QUOTA_IN_USE: (
         "The quota that the Queue may use is in use.",
         "Wait, raise `nominal` or `borrowingLimit`, or let the Queue preempt.",
     ),
-    Reason.BEYOND_QUOTA: (
+    Reason.LARGER_THAN_QUOTA: (
         "The gang needs more than the Queue can ever use.",
         "Request less, or raise `nominal` or `borrowingLimit`.",
     ),

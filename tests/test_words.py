@@ -113,4 +113,3 @@ def test_no_two_public_names_are_one():
     shared = {name for name, count in modules.items() if count > 1}
     assert shared - VERBS == set(), "one name is one thing: name the other thing"
     assert VERBS - shared == set(), "take it off the list"
-

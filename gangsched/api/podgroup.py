@@ -144,7 +144,9 @@ class Assignment(ApiModel):
 class RemedyStatus(ApiModel):
     """A change with which the gang would start, as a trial showed."""
 
-    kind: str = Field(description="level, members, spread, exclusive, gpu-kind, node, wait, move.")
+    kind: str = Field(
+        description="level, members, spread, exclusive, gpu-kind, avoid, node, wait, move."
+    )
     message: str
     at: str | None = Field(None, json_schema_extra={"format": "date-time"})
 

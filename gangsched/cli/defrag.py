@@ -23,7 +23,7 @@ from gangsched.kube.client.client import KubeClient
 
 _LABELS_MAX = 3
 _LACKS_CAPACITY = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY, Reason.BEHIND, Reason.BOOKED})
-_LACKS_QUOTA = frozenset({Reason.OVER_QUOTA, Reason.BEYOND_QUOTA, Reason.MAY_NOT_BORROW})
+_LACKS_QUOTA = frozenset({Reason.QUOTA_IN_USE, Reason.LARGER_THAN_QUOTA, Reason.MAY_NOT_BORROW})
 
 
 @dataclass(frozen=True, slots=True)

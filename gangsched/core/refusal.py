@@ -9,6 +9,7 @@ if not TYPE_CHECKING:  # a type checker refuses the old names
         __name__,
         {
             name: f"gangsched.core.model.refusal:{name}"
-            for name in ("NearMiss", "Reason", "Refusal", "Remedy", "amount", "plural")
-        },
+            for name in ("NearMiss", "Reason", "Refusal", "Remedy", "plural")
+        }
+        | {"amount": "gangsched.core.model.refusal:format_amount"},
     )

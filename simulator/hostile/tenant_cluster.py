@@ -159,7 +159,7 @@ class TenantCluster:
             await self._advisor.refresh(engine, self.now_s)
             for waiting, refusal in due:
                 self.scheduler.driver.accept(
-                    self._advisor.advise(waiting, refusal, self._advisor.on(waiting))
+                    self._advisor.plan_advice(waiting, refusal, self._advisor.on(waiting))
                 )
         snapshot = engine.view.snapshot_all(self.now_s)
         if snapshot.pending:

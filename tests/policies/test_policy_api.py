@@ -210,6 +210,10 @@ def test_bins_and_reasons_are_read_by_names_of_before():
     with pytest.warns(DeprecationWarning, match=r"Reason\.NO_ROOM is NOT_ENOUGH_FREE now"):
         assert policy_api.Reason.NO_ROOM is policy_api.Reason.NOT_ENOUGH_FREE
     assert "NO_ROOM" not in policy_api.Reason.__members__
+    with pytest.warns(DeprecationWarning, match=r"Reason\.OVER_QUOTA is QUOTA_IN_USE now"):
+        assert policy_api.Reason.OVER_QUOTA is policy_api.Reason.QUOTA_IN_USE
+    with pytest.warns(DeprecationWarning, match=r"Reason\.BEYOND_QUOTA is LARGER_THAN_QUOTA now"):
+        assert policy_api.Reason.BEYOND_QUOTA is policy_api.Reason.LARGER_THAN_QUOTA
 
 
 def test_a_running_gang_is_read_by_names_of_before():

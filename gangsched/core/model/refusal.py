@@ -13,6 +13,8 @@ class Reason(StrEnum):
 
     if not TYPE_CHECKING:  # a type checker refuses the old name
         NO_ROOM = RenamedAttribute("NOT_ENOUGH_FREE")
+        OVER_QUOTA = RenamedAttribute("QUOTA_IN_USE")
+        BEYOND_QUOTA = RenamedAttribute("LARGER_THAN_QUOTA")
 
     NO_GROUP = "PodGroupMissing"
     TOO_FEW_PODS = "TooFewPods"
@@ -29,8 +31,8 @@ class Reason(StrEnum):
     QUEUE_INVALID = "QueueInvalid"
     QUEUE_STOPPED = "QueueStopped"
     NOT_PERMITTED = "NotPermitted"
-    OVER_QUOTA = "QuotaInUse"
-    BEYOND_QUOTA = "LargerThanQuota"
+    QUOTA_IN_USE = "QuotaInUse"
+    LARGER_THAN_QUOTA = "LargerThanQuota"
     MAY_NOT_BORROW = "MayNotBorrow"
     NAMESPACE_QUOTA = "ResourceQuota"
     NOT_ADMITTED = "NotAdmitted"
@@ -71,7 +73,7 @@ class Remedy:
     """A change that would let the gang run now, or the moment it will by itself.
 
     Each was checked by planning the gang with it. `kind` is machine-readable: level, members,
-    spread, exclusive, gpu-kind, avoid, wait, repartition, move. `at_s` is set where time helps.
+    spread, exclusive, gpu-kind, avoid, node, wait, move. `at_s` is set where time helps.
     """
 
     kind: str

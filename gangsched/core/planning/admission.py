@@ -161,7 +161,7 @@ def _user_limit(waiting: PendingGang, queue: Queue, users: Users) -> Refusal | N
     return None
 
 
-def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal | None:
+def quota_refusal(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal | None:
     """Return which queue on the way to the root lacks quota for a charge, or None."""
     short = usage.shortfalls(waiting.gang.queue, charge)
     if not short:
@@ -175,9 +175,9 @@ def over_quota(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal |
             f"Queue {waiting.gang.queue} can use at most {most} {shortfall.key[0]}, borrowed quota "
             f"included; the gang needs {number(shortfall.key, shortfall.wanted)}."
         )
-        return Refusal(waiting.gang.id, Reason.BEYOND_QUOTA, message)
+        return Refusal(waiting.gang.id, Reason.LARGER_THAN_QUOTA, message)
     message = f"{describe(first, waiting.gang.queue, usage)}."
-    return Refusal(waiting.gang.id, Reason.OVER_QUOTA, message)
+    return Refusal(waiting.gang.id, Reason.QUOTA_IN_USE, message)
 
 
 def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refusal | None:
@@ -188,7 +188,7 @@ def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refus
     if shortfall is None:
         return None
     never = nominal_shortfall(usage.empty, waiting.gang.queue, charge)
-    reason = Reason.MAY_NOT_BORROW if never is None else Reason.BEYOND_QUOTA
+    reason = Reason.MAY_NOT_BORROW if never is None else Reason.LARGER_THAN_QUOTA
     message = f"{describe_shortfall(never or shortfall, waiting.gang.queue)}."
     return Refusal(waiting.gang.id, reason, message)
 

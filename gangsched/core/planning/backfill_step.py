@@ -16,7 +16,7 @@ CAPACITY_REASONS = frozenset(
 )
 """Refusals for lack of capacity: time, or gangs that end, would help."""
 
-SHORTAGE_REASONS = CAPACITY_REASONS | {Reason.OVER_QUOTA}
+SHORTAGE_REASONS = CAPACITY_REASONS | {Reason.QUOTA_IN_USE}
 """Refusals for lack of capacity or quota."""
 
 _PLACEMENTS_TRIED = 3

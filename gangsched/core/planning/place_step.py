@@ -19,7 +19,7 @@ from gangsched.core.placement.repartition import place_with_repartition
 from gangsched.core.planning.admission import (
     admission_refusal,
     may_not_borrow,
-    over_quota,
+    quota_refusal,
     trim_to_quota,
 )
 from gangsched.core.planning.context import PlanningContext
@@ -129,7 +129,7 @@ def _place_within_quota(context: PlanningContext, pending: PendingGang) -> Place
 def _quota_refusal(context: PlanningContext, pending: PendingGang, kind: str) -> Refusal | None:
     charge = context.snapshot.rules.gpu_types.with_gpu_types(charge_of(pending), kind)
     usage = context.usage
-    refusal = may_not_borrow(pending, usage, charge) or over_quota(pending, usage, charge)
+    refusal = may_not_borrow(pending, usage, charge) or quota_refusal(pending, usage, charge)
     if refusal is not None:
         return refusal
     queue, end_s = pending.gang.queue, context.now_s + context.runtime_s(pending)

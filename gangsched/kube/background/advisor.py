@@ -95,7 +95,7 @@ class LiveAdvisor:
         progress = Progress(waiting.gang.id)
         return replace(self._snapshot, progress=progress)
 
-    def advise(self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot) -> Plan:
+    def plan_advice(self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot) -> Plan:
         """Return a plan: the refusal with remedies, or with `apply` a placement and its moves."""
         advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
         advised, moves = advisor.advise(waiting, refusal, snapshot)

@@ -210,7 +210,7 @@ class BackgroundTasks:
         """Advise one gang; return whether the advice ended in time."""
         started_s = time.monotonic()
         snapshot = advisor.on(waiting)
-        work = partial(advisor.advise, waiting, refusal, snapshot)
+        work = partial(advisor.plan_advice, waiting, refusal, snapshot)
         try:
             plan = await self._thinking.run_in_time(self._advising, work, snapshot)
         except LateError:

@@ -2,7 +2,8 @@
 
 Only the newest record of a gang is written: a record that is replaced during a write is never sent.
 So a gang costs a status write when it is reserved, one when it is placed, and one for each new
-reason in between.
+reason in between, or for other numbers and new remedies of the same reason. Only a new reason
+is an Event.
 """
 
 import asyncio

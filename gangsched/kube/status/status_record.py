@@ -39,7 +39,7 @@ WARNINGS = frozenset(
         Reason.NO_GROUP,
         Reason.UNSATISFIABLE,
         Reason.TOO_LARGE,
-        Reason.BEYOND_QUOTA,
+        Reason.LARGER_THAN_QUOTA,
         Reason.BEYOND_PLANNER,
     )
 }

@@ -419,7 +419,7 @@ class Slow:
     def on(self, waiting):
         return type("View", (), {"progress": Progress(waiting.gang.id)})()
 
-    def advise(self, waiting, _, view) -> None:
+    def plan_advice(self, waiting, _, view) -> None:
         self.asked.append(waiting.gang.id)
         end = threading.Event()
         while not end.wait(0.005):

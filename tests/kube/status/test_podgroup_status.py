@@ -306,7 +306,7 @@ async def test_a_scribble_in_a_status_is_overwritten(monkeypatch, stored):
         (Reason.NOT_PERMITTED, "Warning"),
         (Reason.TOO_LARGE, "Warning"),
         (Reason.NOT_ENOUGH_FREE, "Normal"),
-        (Reason.OVER_QUOTA, "Normal"),
+        (Reason.QUOTA_IN_USE, "Normal"),
     ],
 )
 async def test_a_problem_for_an_administrator_is_a_warning(reason, kind):

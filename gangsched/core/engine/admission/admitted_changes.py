@@ -25,7 +25,7 @@ from gangsched.core.planning.admission import (
     admission_refusal,
     may_be_exclusive,
     may_not_borrow,
-    over_quota,
+    quota_refusal,
 )
 from gangsched.core.quota.charges import charge_of
 from gangsched.core.snapshot import Snapshot
@@ -106,7 +106,7 @@ class AdmittedChanges:
         usage, charge = self._allocations.ledger.usage, charge_of(waiting)
         barrier = admission_refusal(waiting, snapshot, usage, snapshot.rules.users, now_s)
         barrier = barrier or may_not_borrow(waiting, usage, charge)
-        return barrier is None and over_quota(waiting, usage, charge) is None
+        return barrier is None and quota_refusal(waiting, usage, charge) is None
 
     def report_whole(self, gang: GangState) -> None:
         """Report that a running gang is complete again, unless changes of it are not admitted."""
@@ -159,13 +159,15 @@ class AdmittedChanges:
         refusal = admission_refusal(waiting, snapshot, ledger.usage, snapshot.rules.users, now_s)
         if refusal is not None:
             return refusal
-        return self._borrowing_refusal(gang, known, asked) or self._over_quota(gang, known, waiting)
+        return self._borrowing_refusal(gang, known, asked) or self._quota_refusal(
+            gang, known, waiting
+        )
 
-    def _over_quota(self, gang: GangState, known: Gang, waiting: PendingGang) -> Refusal | None:
+    def _quota_refusal(self, gang: GangState, known: Gang, waiting: PendingGang) -> Refusal | None:
         ledger = self._allocations.ledger
         usage, charge = ledger.usage.copy(), ledger.charge_of(gang.id)
         usage.charge(known.queue, charge, -1)
-        return over_quota(waiting, usage, charge)
+        return quota_refusal(waiting, usage, charge)
 
     def _borrowing_refusal(self, gang: GangState, known: Gang, asked: Gang) -> Refusal | None:
         """Return why a gang with `preemptible: false` would need borrowed quota, or None."""

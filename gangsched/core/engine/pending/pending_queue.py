@@ -185,13 +185,12 @@ class PendingQueue:
             and last.reason is refusal.reason
             and self._classes.has_refusal(gang, refusal)
         ):
-            return False  # it is reported with its class
+            return False  # its class has this refusal, and this reason was reported
         known = self.refusals.get(gang)
         if known is not None and not refusal.remedies and same_refusal(known, refusal):
             refusal = known
         own = refusal if refusal.gang == gang else replace(refusal, gang=gang)
         self.refusals.record(gang, own)
-        last = self.refusals.last_reported(gang)
         advice = last is not None and refusal.remedies and last.remedies != refusal.remedies
         if last is not None and last.reason is refusal.reason and not advice:
             return False
