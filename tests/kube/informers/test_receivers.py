@@ -367,7 +367,7 @@ def test_labels_that_change_give_nothing_away_now_or_to_the_next_leader(one_node
 
 def test_an_unreadable_pod_is_charged_where_it_runs(one_node, monkeypatch):
     scheduler, pods = one_node
-    monkeypatch.setattr(decode, "of_pod", lambda *_: {}["a defect"])
+    monkeypatch.setattr(decode, "pod_constraints", lambda *_: {}["a defect"])
     pods.on_update(a_pod("p", QUEUE, {"a": "b"}))
     assert taken(scheduler)[0] == 4
     pods.on_update(a_pod("q", QUEUE, {"a": "b"}, node=""))
