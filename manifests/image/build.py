@@ -31,7 +31,7 @@ from rich.console import Console
 
 from gangsched.local import components, gobuild
 from gangsched.local.gobuild import Progress
-from gangsched.local.progress import shown
+from gangsched.local.progress import show_progress
 
 LOCK = ROOT / "requirements-image.lock"
 UV = Path(sys.executable).parent / "uv"
@@ -216,7 +216,7 @@ def main() -> None:
     wanted = parser.parse_args()
     console = Console()
     try:
-        with shown(console, "looking for the parts of the image") as progress:
+        with show_progress(console, "looking for the parts of the image") as progress:
             done = build(
                 wanted.out, wanted.arch, wanted.mirror, fresh=wanted.fresh, progress=progress
             )
