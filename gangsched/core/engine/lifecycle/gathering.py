@@ -31,6 +31,9 @@ class Gathering:
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
         """Check whether a gang is complete, or runs already; `after` is its last transition."""
+        if after is not None and after.cause is Cause.COMPLETE:  # both were checked for it
+            self._minimum.is_empty(gang, now_s)
+            return None
         settled = gang.members.bound_count() + gang.members.ended_count()
         torn_down = after is not None and after.cause is Cause.TORN_DOWN
         given_up = gang.retry.failure_message if torn_down else ""
