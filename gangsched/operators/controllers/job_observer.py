@@ -16,7 +16,7 @@ from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.job_metrics import JobMetrics, JobRef
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
-from gangsched.jobs.progress import JobEnd, ObservedProgress, JobState, progress
+from gangsched.jobs.progress import JobEnd, JobState, ObservedProgress, progress
 from gangsched.operators.kinds import jobset, trainjob
 
 _MANAGERS = {"JobSet": (None, "", jobset.MANAGER), "TrainJob": (None, "", trainjob.MANAGER)}
