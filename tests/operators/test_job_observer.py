@@ -8,7 +8,7 @@ from prometheus_client.exposition import generate_latest
 from gangsched.core.bounds import METRIC_NAMESPACES, METRIC_QUEUES
 from gangsched.job_metrics import OTHER
 from gangsched.metrics import Metrics
-from gangsched.operators.controllers.job_observer import JobObserver, queue_of
+from gangsched.operators.controllers.job_observer import JobObserver, queue_named_by
 
 CREATED = "2026-01-01T00:00:00Z"
 CREATED_S = 1_767_225_600.0
@@ -318,18 +318,18 @@ def test_jobs_of_other_controllers_are_not_counted(watched, kind):
     ],
 )
 def test_the_queue_of_a_job(kind, spec, queue):
-    assert queue_of(kind, job(spec=spec)) == queue
+    assert queue_named_by(kind, job(spec=spec)) == queue
 
 
 def test_what_a_running_kueue_admitted_is_in_no_queue_of_gangsched():
     body = job()
     body["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "vision"}
-    assert queue_of("PyTorchJob", body) == "vision"
+    assert queue_named_by("PyTorchJob", body) == "vision"
     template = {"metadata": {"labels": {"kueue.x-k8s.io/podset": "main"}}}
     body["spec"] = {"pytorchReplicaSpecs": {"Worker": {"template": template}}}
-    assert queue_of("PyTorchJob", body) == "default"
+    assert queue_named_by("PyTorchJob", body) == "default"
     body["spec"] = {"replicatedJobs": [{"template": {"spec": {"template": template}}}]}
-    assert queue_of("JobSet", body) == "default"
+    assert queue_named_by("JobSet", body) == "default"
 
 
 def test_no_status_that_a_tenant_may_write_raises(watched):

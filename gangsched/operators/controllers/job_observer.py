@@ -77,7 +77,7 @@ class JobObserver:
             self._uids[name] = owner
             return
         self._uids[name] = uid
-        job = JobRef(kind, queue_of(kind, body), name[1])
+        job = JobRef(kind, queue_named_by(kind, body), name[1])
         known = self._known.get(uid)
         if known is None:
             known = self._first_seen(uid, job, now)
@@ -157,7 +157,7 @@ class JobObserver:
         return known.job if known is not None else None
 
 
-def queue_of(kind: str, body: Json) -> str:
+def queue_named_by(kind: str, body: Json) -> str:
     """Return the queue that a job names; a malformed one names none."""
     spec = body.get("spec")
     spec = spec if isinstance(spec, dict) else {}
