@@ -285,6 +285,9 @@ class JobMetrics:
         family.open(values)
         if family.name == "jobs":
             self.preempted.labels(*values)
+            self.start_seconds.labels(*values)
+            for outcome in _ENDS:
+                self.end_seconds.labels(*values, outcome)
 
     def _of(self, job: JobRef) -> tuple[_FamilyCounters, tuple[str, ...]]:
         """Return the counters of a job, and the values of its labels."""

@@ -282,7 +282,7 @@ METRIC_QUEUES: Final = UpperBound(
     2_000,
     "pairs of a kind of job and a queue in metrics of jobs; jobs of further pairs, and of queues "
     "that do not exist, are in the queue `other`",
-    "Prometheus stores about 50 series for each",
+    "Prometheus stores about 60 series for each",
 )
 METRIC_NAMESPACES: Final = UpperBound(
     100,
