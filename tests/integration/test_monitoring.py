@@ -36,6 +36,7 @@ LONG_S = 1_000_000
 SHORT_S = 100_000
 """What jobs say that they run for: even the shorter is longer than any test."""
 
+ENDS = "gangsched_job_end_seconds_count"
 JOBS = {"holds": "holds", "never": "never"}
 """Names of jobs that live until the end of the day: one runs, and one never fits."""
 
@@ -131,7 +132,7 @@ def train(cluster, name: str, pods: int = 1, restarts: str = "Never") -> None:
         "restartPolicy": restarts,
         "template": {"spec": {"containers": [container]}},
     }
-    spec = {"pytorchReplicaSpecs": {"Worker": role}}
+    spec = {"pytorchReplicaSpecs": {"Worker": role}, "runPolicy": {"cleanPodPolicy": "All"}}
     labels = {"gangsched.io/queue-name": "vision"}
     kind = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
     cluster.create_job(
@@ -151,11 +152,8 @@ def live_through_jobs(cluster) -> None:
         cluster.wait(lambda name=name: is_true(name, "Running"), f"{name} to run")
         end(cluster, f"{name}-worker-", phase)
         cluster.wait(lambda name=name, c=condition: is_true(name, c), f"{name}: {condition}")
-        query = 'sum(gangsched_job_end_seconds_count{queue="vision"})'
         cluster.wait(
-            lambda query=query: (
-                ask(cluster, query)[0] >= figure(cluster, "gangsched_job_end_seconds_count")
-            ),
+            lambda: ask(cluster, f"sum({ENDS})") == [figure(cluster, ENDS)],
             f"Prometheus to have the end of {name}",
         )
     train(cluster, JOBS["holds"], restarts="OnFailure")
@@ -325,6 +323,28 @@ def test_the_rules_are_evaluated(day):
         lambda: {r["name"] for r in rules() if r.get("state") == "firing"} == firing,
         "the alert on the failed job, and no other",
     )
+
+
+def test_a_restart_counts_no_job_again(day):
+    """The last test of the day: the gauges are as before, and the counters begin with nothing."""
+    day.restart("gangsched", hard=True)
+    vision = 'kind="PyTorchJob",queue="vision"'
+    states = {"Running": 1, "Waiting": 1, "Starting": 0}
+
+    def shown() -> bool:
+        text = day.metrics()
+        return all(
+            f'gangsched_jobs{{{vision},state="{state}"}} {count}.0' in text
+            for state, count in states.items()
+        )
+
+    day.wait(shown, "the jobs that live to be shown again")
+    end(day, JOBS["holds"])
+    succeeded = 'gangsched_jobs_ended_total{kind="PyTorchJob",outcome="Succeeded",queue="vision"}'
+    day.wait(lambda: f"{succeeded} 1.0" in day.metrics(), "its end to be counted")
+    for what in ("created", "restarted", "deleted"):
+        assert f"gangsched_jobs_{what}_total{{{vision}}} 0.0" in day.metrics(), what
+    assert figure(day, "training_operator_jobs_created_total") == 0
 
 
 def ask(cluster, query: str) -> list[float]:

@@ -204,8 +204,8 @@ QUEUES: dict[str, list[Show]] = {
         Show(
             "Jobs by state",
             {"{{state}}": f"sum by (state) (gangsched_jobs{{{QUEUE}}})"},
-            "Jobs of all kinds that have not ended. A waiting job has a pending gang; a starting job "
-            "has its nodes, and no pod is ready.",
+            "Jobs of all kinds that have not ended. A waiting job has a pending gang. A starting "
+            "job has its nodes, and none of its pods is ready.",
             kind="stack",
         ),
         Show(
