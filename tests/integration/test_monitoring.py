@@ -22,6 +22,7 @@ import pytest
 import yaml
 from cluster import Cluster
 from conftest import a_plane
+from pages import Shell
 from test_predictions import NODES, SETTINGS, declare
 from waiting import patience_s
 
@@ -324,6 +325,16 @@ def test_the_rules_are_evaluated(day):
         lambda: {r["name"] for r in rules() if r.get("state") == "firing"} == firing,
         "the alert on the failed job, and no other",
     )
+
+
+def test_the_page_asks_what_prometheus_has(day, tmp_path):
+    """Every query of watching.md has an answer about the queue vision."""
+    shell = Shell(tmp_path)
+    shell.environment["PROMETHEUS"] = day.plane.info()["prometheus"]
+    for line, said in shell.walk("docs/jobs/watching.md").items():
+        answer = json.loads(said)
+        assert answer["status"] == "success", line
+        assert "vision" in {one["metric"]["queue"] for one in answer["data"]["result"]}, line
 
 
 def test_a_restart_counts_no_job_again(day):

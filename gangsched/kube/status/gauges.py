@@ -8,7 +8,7 @@ import numpy as np
 from gangsched.core.bounds import METRIC_PODS
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
-from gangsched.core.model.pods import GPU, MILLI
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import QuotaKey
 from gangsched.core.policy import PreemptionReason
 from gangsched.kube.status.queue_status import pending_and_admitted
@@ -95,15 +95,22 @@ def gpus_by_state(view: EngineView) -> tuple[dict[str, float], float | None]:
 
 def pod_gpus(view: EngineView) -> Iterator[tuple[tuple[str, ...], float]]:
     """Yield namespace, gang, pod and queue of each running pod with GPUs, and their number."""
+    counts: dict[PodRequirements, int] = {}
     for gang in view.gangs.values():
         namespace, _, gang_name = gang.id.partition("/")
         for member in gang.members.values():
             if member.bound_node is None or member.ended:
                 continue
             needs = member.needs
-            count = sum(amount for name, amount in needs.requests if name.startswith(_GPUS))
-            if needs.share is not None:
-                count += needs.share.devices
+            count = counts.get(needs)
+            if count is None:
+                count = counts[needs] = _gpus_of(needs)
             if count:
                 pod = member.name.partition("/")[2]
                 yield (namespace, gang_name, pod, gang.account[0]), count
+
+
+def _gpus_of(needs: PodRequirements) -> int:
+    """Return how many GPUs a pod has: whole ones, instances, and those that it shares."""
+    count = sum(amount for name, amount in needs.requests if name.startswith(_GPUS))
+    return count + (needs.share.devices if needs.share is not None else 0)
