@@ -7,8 +7,11 @@ from prometheus_client.exposition import generate_latest
 
 from gangsched.core.bounds import METRIC_NAMESPACES, METRIC_QUEUES
 from gangsched.job_metrics import OTHER
+from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.metrics import Metrics
 from gangsched.operators.controllers.job_observer import JobObserver, queue_named_by
+from gangsched.operators.controllers.pod_jobs import PodJobs
+from gangsched.operators.controllers.reconciler import Reconciler
 
 CREATED = "2026-01-01T00:00:00Z"
 CREATED_S = 1_767_225_600.0
@@ -346,10 +349,58 @@ def test_no_status_that_a_tenant_may_write_raises(watched):
             return [value(depth - 1) for _ in range(3)]
         return {key: value(depth - 1) for key in keys}
 
-    for _ in range(3_000):
+    for _ in range(1_000):
         body = job(spec=value(3))
         body["status"] = {field: value(3) for field in fields}
         for kind in ("PyTorchJob", "JobSet", "TrainJob", "Experiment"):
             body["metadata"]["uid"] = kind
             watched.observer.seen(kind, body)
     assert watched.series() > 0
+
+
+def controller(watched, kind="PyTorchJob"):
+    family = PodJobs("gangsched", FRAMEWORKS[kind])
+    return Reconciler(None, family, watched.observer)
+
+
+def test_a_successor_of_the_same_name_is_another_job(watched):
+    """The watch of a job may never report that the first one is gone."""
+    jobs = controller(watched)
+    jobs.job_seen(job("Created", "Running"))
+    jobs.job_seen(job(uid="successor"))
+    assert (watched.counted("created"), watched.counted("deleted")) == (1, 1)
+    assert (watched.live("Running"), watched.live("Starting")) == (0, 1)
+
+
+def test_a_job_that_names_another_controller_is_counted_there(watched):
+    jobs = controller(watched)
+    body = job(spec={"runPolicy": {"managedBy": "kueue.x-k8s.io/multikueue"}})
+    jobs.job_seen(body)
+    jobs.job_gone(body)
+    assert watched.counted("created") is None
+    assert watched.upstream("deleted") is None
+
+
+def test_an_older_state_that_arrives_late_is_no_transition(watched):
+    jobs = controller(watched)
+    for version, states in enumerate((("Created",), ("Running",), ("Restarting",)), 1):
+        body = job(*states)
+        body["metadata"]["resourceVersion"] = str(version)
+        jobs.job_seen(body)
+    late = job("Created", "Running")
+    late["metadata"]["resourceVersion"] = "2"
+    jobs.job_seen(late)
+    assert watched.live("Restarting") == 1
+    assert watched.counted("restarted") == 1
+
+
+def test_a_preempted_gang_counts_for_the_job_that_owns_its_group(watched):
+    jobs = controller(watched)
+    jobs.job_seen(job("Created", "Running"))
+    jobs.part_seen("PodGroup", job(name="train", uid="g"), "train")
+    watched.metrics.jobs.gang_preempted("team/train")
+    watched.metrics.jobs.gang_preempted("team/another")
+    assert watched.counted("preempted") == 1
+    jobs.part_gone("PodGroup", job(name="train", uid="g"), "train")
+    watched.metrics.jobs.gang_preempted("team/train")
+    assert watched.counted("preempted") == 1
