@@ -46,11 +46,7 @@ def in_a_set(name, spec) -> dict:
     }
 
 
-def preempted(cluster) -> float:
-    """Return how many JobSets were preempted."""
-    name = 'gangsched_jobs_preempted_total{kind="JobSet"'
-    lines = [line for line in cluster.metrics().splitlines() if line.startswith(name)]
-    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+PREEMPTED = 'gangsched_jobs_preempted_total{kind="JobSet"'
 
 
 @pytest.fixture
@@ -69,7 +65,7 @@ def test_a_job_that_saves_and_ends_with_0_is_not_complete(laptop, space, tmp_pat
         {"metadata": {"name": priority}, "value": 1000}
     )
     jobs = client.BatchV1Api(laptop.api)
-    counted = preempted(laptop)
+    counted = laptop.count(PREEMPTED)
 
     def status():
         return jobs.read_namespaced_job_status(job, space).status
@@ -94,4 +90,4 @@ def test_a_job_that_saves_and_ends_with_0_is_not_complete(laptop, space, tmp_pat
     laptop.wait(lambda: status().succeeded == 2, "the job to end by itself", 90)
     assert not status().failed
     laptop.wait_event(space, "Preempted", f"Preempted by gang {space}/")
-    assert preempted(laptop) == counted + (made is in_a_set)
+    assert laptop.count(PREEMPTED) == counted + (made is in_a_set)
