@@ -155,7 +155,7 @@ def metrics() -> str:
     """Return the table of every metric: name, type, labels and meaning."""
     registry = Metrics()
     families = {}
-    for metric in vars(registry).values():
+    for metric in (*vars(registry).values(), *registry.jobs.counters()):
         if isinstance(metric, Counter | Gauge | Histogram):
             (family,) = metric.describe()
             suffix = "_total" if family.type == "counter" else ""
@@ -163,7 +163,7 @@ def metrics() -> str:
             families[family.name + suffix] = (family.type, labels, family.documentation)
     registry.queues.figures["any"] = QueueFigures()
     registry.queues.fragmentation = 0.0
-    for family in registry.queues.collect():
+    for family in (*registry.queues.collect(), *registry.jobs.live.collect()):
         labels = tuple(getattr(family, "_labelnames", ()))
         families[family.name] = (family.type, labels, family.documentation)
     rows = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -35,6 +35,9 @@ from gangsched.operators.ownership import KEY, store_no_kinds
 from gangsched.plugins import load_policies
 from gangsched.recording.audit_log import AuditLog
 from gangsched.recording.journal import Journal, RecordingEngine
+
+if TYPE_CHECKING:
+    from gangsched.operators.manager import ControllerOutputs
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +83,10 @@ async def run(
 
         async def operate() -> None:
             await scheduler.ready.wait()  # leading begins with what gangs wait for
+            outputs = _outputs(client, config, metrics)
             while True:
                 try:
-                    await _operators(access, client, config, metrics)
+                    await _operators(access, client, config, outputs)
                 except ConfigError:
                     raise
                 except Exception:  # a failure of the job controllers must not stop scheduling
@@ -123,20 +127,28 @@ def _make_binder(
     return lambda context: DirectBinder(context, VolumeBinder(context, volumes, client))
 
 
+def _outputs(client: KubeClient, config: SchedulerConfig, metrics: Metrics) -> "ControllerOutputs":
+    """Return the outputs of the job controllers; the counts of jobs outlive their restarts."""
+    from gangsched.operators.controllers.job_observer import (  # noqa: PLC0415 -- kopf is heavy
+        JobObserver,
+    )
+    from gangsched.operators.manager import ControllerOutputs  # noqa: PLC0415
+
+    kept = ConfigMapEntry(client, config.history_config_map, KEY)
+    metrics.jobs.namespaces = config.job_metrics_namespaces
+    return ControllerOutputs(kept, metrics.job_kinds, JobObserver(metrics.jobs))
+
+
 async def _operators(
-    access: Access, client: KubeClient, config: SchedulerConfig, metrics: Metrics
+    access: Access, client: KubeClient, config: SchedulerConfig, outputs: "ControllerOutputs"
 ) -> None:
     from gangsched.operators.manager import (  # noqa: PLC0415 -- kopf is heavy
-        OwnershipOutputs,
         SchedulerNames,
         run_operators,
     )
 
     evaluation = config.evaluation_s, config.evaluation_mib
     ours = SchedulerNames(config.scheduler_name, config.scheduler_aliases, config.schedule_trials)
-    outputs = OwnershipOutputs(
-        ConfigMapEntry(client, config.history_config_map, KEY), metrics.job_kinds
-    )
     await run_operators(access, client, config.job_kinds, ours, config.job_env, evaluation, outputs)
 
 

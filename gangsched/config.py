@@ -165,6 +165,10 @@ class SchedulerConfig(PolicyConfig):
     """Variables for every container of the pods of jobs, such as `{MLFLOW_TRACKING_URI: ...}`. A
     variable that a container sets itself has precedence."""
 
+    job_metrics_namespaces: tuple[str, ...] | None = None
+    """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
+    others are `other`. Default: the first 100 with jobs."""
+
     schedule_trials: bool = True
     """Whether gangsched schedules pods of Experiments' Jobs if the template names no scheduler."""
 

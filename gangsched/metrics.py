@@ -1,5 +1,6 @@
 """Every metric of one process; the parts that count receive them by their constructors."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -7,6 +8,8 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from gangsched.job_metrics import JobMetrics
 
 _PLAN_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
@@ -31,6 +34,8 @@ class QueueCollector:
         self.figures: dict[str, QueueFigures] = {}
         self.gpus: dict[str, float] = {}
         self.fragmentation: float | None = None
+        self.pod_gpus: list[tuple[tuple[str, ...], float]] = []
+        """GPUs of pods that run, by namespace, gang, pod and queue."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics, as the registry asks."""
@@ -71,6 +76,14 @@ class QueueCollector:
                 "Share of the free GPUs that are on partly used nodes, 0 to 1.",
                 value=self.fragmentation,
             )
+        pod_gpus = GaugeMetricFamily(
+            "gangsched_pod_gpus",
+            "GPUs of a pod that is bound, by the namespace of its gang.",
+            labels=["gang_namespace", "gang", "member", "queue"],
+        )
+        for values, count in self.pod_gpus:
+            pod_gpus.add_metric(values, count)
+        yield pod_gpus
 
 
 class Metrics:
@@ -144,6 +157,7 @@ class Metrics:
         self._of_kubernetes()
         self._of_failures()
         self._of_queues()
+        self.jobs = JobMetrics(reg, time.time)
 
     def _of_kubernetes(self) -> None:
         reg = self.registry

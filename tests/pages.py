@@ -115,6 +115,10 @@ RUNNERS = {
     ("docs/jobs/operators.md", "KubeRay"): "tests/integration/test_upstream_groups.py::kuberay",
     ("docs/jobs/operators.md", "LeaderWorkerSet"): "tests/integration/test_upstream_groups.py::lws",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",
+    (
+        "docs/jobs/watching.md",
+        "",
+    ): "tests/integration/test_monitoring.py::test_the_page_asks_what_prometheus_has",
     ("docs/operations.md", "Install"): f"{_DEPLOYED}test_the_page_installs_and_upgrades",
     (
         "docs/operations.md",

@@ -20,6 +20,18 @@ FILE = re.compile(
 """What looks like a file or folder of the project."""
 
 
+def test_the_page_about_jobs_has_the_query_of_each_alert():
+    rules = yaml.safe_load((ROOT / "manifests/monitoring/rules.yaml").read_text())
+    groups = {group["name"]: group["rules"] for group in rules["spec"]["groups"]}
+    page = " ".join((ROOT / "docs/jobs/watching.md").read_text().split())
+    missing = [
+        rule["alert"]
+        for rule in groups["gangsched.jobs"]
+        if " ".join(rule["expr"].split()) not in page or f"**{rule['alert']}**" not in page
+    ]
+    assert missing == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_says_what_it_is(page):
     assert pages.untagged(page) == [], f"a fence names one of: {', '.join(pages.LANGUAGES)}"

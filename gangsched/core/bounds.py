@@ -278,5 +278,23 @@ TRIAL_BYTES: Final = UpperBound(
     "characters of the job of a trial after its parameters are filled into the template",
     "the API server accepts no larger object",
 )
+METRIC_QUEUES: Final = UpperBound(
+    2_000,
+    "pairs of a kind of job and a queue in metrics of jobs; jobs of further pairs, and of queues "
+    "that do not exist, are in the queue `other`",
+    "Prometheus stores about 60 series for each",
+)
+METRIC_NAMESPACES: Final = UpperBound(
+    100,
+    "namespaces in the metrics `training_operator_jobs_*`: the first with jobs; the others are "
+    "counted as `other`",
+    "Prometheus stores some series for each",
+    "job_metrics_namespaces",
+)
+METRIC_PODS: Final = UpperBound(
+    10_000,
+    "pods with GPUs in the metric `gangsched_pod_gpus`",
+    "each is a series as long as it runs",
+)
 
 BOUNDS: Final = {name: value for name, value in vars().items() if isinstance(value, UpperBound)}

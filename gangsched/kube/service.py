@@ -16,7 +16,7 @@ from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine
 from gangsched.core.engine.limits import Limits
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
-from gangsched.core.model.queues import GpuWeights
+from gangsched.core.model.queues import DEFAULT_QUEUE, GpuWeights
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies, PolicyError
 from gangsched.core.quota.ledger import Ledger
@@ -119,6 +119,7 @@ class Scheduler:
         self._wake = asyncio.Event()
         ledger = Ledger(GpuWeights(config.gpu_weights), config.half_life_s)
         self.engine = make_engine(_limits(config), ledger)
+        metrics.jobs.queue_exists = self._queue_exists
         self.cluster = ClusterConfig(frozenset({config.scheduler_name, *config.scheduler_aliases}))
         self.volumes = volumes or Volumes()
         self.users = Users(client)
@@ -156,6 +157,9 @@ class Scheduler:
         self.background = self._make_background()
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
+
+    def _queue_exists(self, name: str) -> bool:
+        return name == DEFAULT_QUEUE or name in self.engine.view.queues
 
     def _make_stored(self) -> None:
         client, config = self._client, self._config

@@ -209,7 +209,10 @@ def prometheus(binaries: Path, folder: Path, port: int) -> list[str]:
 
 
 def prometheus_config(metrics: int) -> dict[str, object]:
-    """Return the configuration of Prometheus, which scrapes gangsched each second."""
+    """Return the configuration of Prometheus, which scrapes gangsched each second.
+
+    It scrapes other targets too: those that files in `targets`, beside the configuration, list.
+    """
     return {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules.yaml"],
@@ -217,7 +220,8 @@ def prometheus_config(metrics: int) -> dict[str, object]:
             {
                 "job_name": "gangsched",
                 "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}],
-            }
+            },
+            {"job_name": "targets", "file_sd_configs": [{"files": ["targets/*.json"]}]},
         ],
     }
 

@@ -320,6 +320,7 @@ class Plane:
         (self.folder / "rules.yaml").write_text(yaml.safe_dump(rules[0]["spec"]))
         config = commands.prometheus_config(metrics)
         (self.folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+        (self.folder / "targets").mkdir(exist_ok=True)  # Prometheus watches it
         program = self._spawn("prometheus", commands.prometheus(binaries, self.folder, port))
         ready = f"http://127.0.0.1:{port}/-/ready"
         return program, lambda: answers(ready), "Prometheus to be ready"

@@ -20,6 +20,7 @@ from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.operators.api_objects import NO_ENV
+from gangsched.operators.controllers.job_observer import JobObserver
 from gangsched.operators.controllers.launched_mpijobs import MpiJobs
 from gangsched.operators.controllers.object_trees import tree_controller
 from gangsched.operators.controllers.pod_jobs import PodJobs
@@ -54,14 +55,15 @@ _DEFAULTS = SchedulerNames()
 
 
 @dataclass(frozen=True, slots=True)
-class OwnershipOutputs:
-    """The outputs of the owner of each kind: a ConfigMap, a gauge."""
+class ControllerOutputs:
+    """The outputs beside the API: a ConfigMap and a gauge of each kind's owner, counts of jobs."""
 
     kept: ConfigMapEntry | None = None
     gauge: Gauge | None = None
+    jobs: JobObserver | None = None
 
 
-_NOWHERE = OwnershipOutputs()
+_NOWHERE = ControllerOutputs()
 
 
 async def run_operators(
@@ -71,7 +73,7 @@ async def run_operators(
     ours: SchedulerNames = _DEFAULTS,
     env: Mapping[str, str] = NO_ENV,
     evaluation: tuple[float, int] = (EVALUATION_S.most, EVALUATION_MIB.most),
-    outputs: OwnershipOutputs = _NOWHERE,
+    outputs: ControllerOutputs = _NOWHERE,
 ) -> None:
     """Run the job controllers of some kinds; the default are all that no other operator runs.
 
@@ -86,7 +88,7 @@ async def run_operators(
         searches = _search_kinds(evaluators, ours.scheduler if ours.trials else "")
 
         def controllers() -> tuple[Controllers, RuntimeReceiver]:
-            return _controllers(client, ours, env, evaluators, searches)
+            return _controllers(client, ours, env, evaluators, searches, outputs.jobs)
 
         known = controllers()[0]
         for kind in kinds or ():
@@ -111,6 +113,8 @@ async def run_operators(
                     return
                 # As after a restart: the watches report the whole state again.
                 await _cancel(running)
+                if outputs.jobs is not None:
+                    outputs.jobs.begin()
                 ownership.changed.clear()
                 changed = asyncio.create_task(ownership.changed.wait())
                 owners = ownership.owners
@@ -134,13 +138,14 @@ def _controllers(
     env: Mapping[str, str],
     evaluators: Evaluators,
     searches: Collection[OwnerKind],
+    observer: JobObserver | None = None,
 ) -> tuple[Controllers, RuntimeReceiver]:
     """Return a controller for each kind, and the receiver of runtimes."""
     controllers: Controllers = {}
     for kind, framework in FRAMEWORKS.items():
         family = MpiJobs if kind == "MPIJob" else PodJobs
         jobs = family(ours.scheduler, framework, env, ours.aliases)
-        controllers[kind] = Reconciler(client, jobs)
+        controllers[kind] = Reconciler(client, jobs, observer)
     runtimes = Runtimes()
     owners = (
         jobset.jobset_kind(ours.scheduler, evaluators),
@@ -148,7 +153,7 @@ def _controllers(
         *searches,
     )
     for owner in owners:
-        controllers[owner.kind] = tree_controller(client, owner, env)
+        controllers[owner.kind] = tree_controller(client, owner, env, observer)
     runtimes.on_change = controllers[TRAINJOB].wake_all
     return controllers, RuntimeReceiver(client, runtimes)
 

@@ -72,8 +72,19 @@ def wait_over(cluster, namespace, name="search", timeout_s=150) -> dict:
     return cluster.wait(over, f"experiment {name} to end", timeout_s)
 
 
+COUNTS = {
+    "gangsched_experiments_created_total": 1,
+    'gangsched_experiments_ended_total{outcome="Succeeded"': 2,
+    "gangsched_experiments_restarted_total": 1,
+    "gangsched_trials_created_total": 7,
+    'gangsched_trials_ended_total{outcome="Succeeded"': 7,
+}
+"""How often the metrics count a search that is restarted once with one more trial."""
+
+
 def test_a_search_runs_to_its_end_and_tells_the_best(laptop, home, tmp_path):
     laptop.core.delete_namespaced_config_map("curve", home)  # the page makes it itself
+    counted = [laptop.count(series) for series in COUNTS]
     said = Shell(tmp_path, laptop.plane.kubeconfig, home).walk("docs/jobs/experiment.md")
     done = get(laptop, home)
     assert json.loads(said[ANSWER]) == done["status"]["currentOptimalTrial"]
@@ -110,6 +121,12 @@ def test_a_search_runs_to_its_end_and_tells_the_best(laptop, home, tmp_path):
         lambda: get(laptop, home)["status"].get("trialsSucceeded") == 7, "a seventh trial", 60
     )
     assert wait_over(laptop, home)["status"]["trials"] == 7
+
+    def since() -> dict[str, float]:
+        old = zip(COUNTS, counted, strict=True)
+        return {series: laptop.count(series) - before for series, before in old}
+
+    laptop.wait(lambda: since() == COUNTS, f"the metrics to count {COUNTS}")
 
 
 def test_what_falls_behind_is_stopped_early(laptop, home):

@@ -1,10 +1,21 @@
 """The parts of the guides around their jobs: data from init containers, metrics, trials."""
 
+import contextlib
+import json
 import re
+import subprocess
+import sys
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
 
 import pytest
 import yaml
 from test_guides import blocks, needs_guides
+from waiting import patience_s
+
+from gangsched.local import commands, components
+from gangsched.local.network import answers, free_ports
 
 JOB = "resnet-distributed-training"
 CLAIM = """
@@ -24,8 +35,32 @@ spec:
   selector: {{job-name: {JOB}}}
   type: ClusterIP
 """
+TRAINING = """
+apiVersion: v1
+kind: Service
+metadata: {name: more-metrics, labels: {app: training}}
+spec:
+  ports: [{port: 8000, name: metrics}]
+  selector: {training.kubeflow.org/replica-type: worker}
+"""
+SECOND_MONITOR = """
+apiVersion: monitoring.coreos.com/v1
+kind: ServiceMonitor
+metadata: {name: training-monitor}
+spec:
+  selector:
+    matchLabels: {app: distributed-training}
+  endpoints:
+  - {port: metrics, interval: 30s}
+"""
+"""The second guide's, which lost its indentation there."""
+
+SERVE = (
+    "import prometheus_client as p; p.Gauge('training_epoch', 'Epoch.').set(3); "
+    "p.start_http_server(8000)[1].join()"
+)
 BRING = "echo $HOSTNAME >> /data/brought"
-TRAIN = "grep -q $HOSTNAME /data/brought && sleep 1000000"
+TRAIN = f'grep -q $HOSTNAME /data/brought && exec {sys.executable} -c "{SERVE}"'
 
 
 def job() -> dict:
@@ -81,7 +116,79 @@ def slices(laptop, namespace, service) -> tuple[set[str], set[str]]:
     return pods, {port["name"] for s in found for port in s.get("ports") or []}
 
 
-def test_data_metrics_and_the_guides_labels(laptop, home):
+def scrape_config(cluster, monitor: dict, namespace: str) -> dict:
+    """Return what the Prometheus Operator makes of a ServiceMonitor, but each second.
+
+    A Prometheus outside the network of the pods reaches them by the API server.
+    """
+    (endpoint,) = monitor["spec"]["endpoints"]
+    host = urllib.parse.urlsplit(cluster.plane.info()["server"]).netloc
+    found, labels = "__meta_kubernetes_", monitor["spec"]["selector"]["matchLabels"]
+    wanted = {re.sub(r"\W", "_", f"{found}service_label_{key}"): labels[key] for key in labels}
+    wanted[f"{found}endpointslice_port_name"] = endpoint["port"]
+    pod = [f"{found}namespace", f"{found}pod_name", "__address__"]
+    path = "/api/v1/namespaces/$1/pods/$2:$3/proxy" + endpoint.get("path", "/metrics")
+    rules = [
+        *({"source_labels": [k], "regex": v, "action": "keep"} for k, v in wanted.items()),
+        {"source_labels": [f"{found}service_name"], "target_label": "service"},
+        {"source_labels": [f"{found}pod_name"], "target_label": "pod"},
+        {
+            "source_labels": pod,
+            "regex": r"(.+);(.+);.*:(\d+)",
+            "replacement": path,
+            "target_label": "__metrics_path__",
+        },
+        {"replacement": host, "target_label": "__address__"},
+    ]
+    kubeconfig = str(cluster.plane.kubeconfig)
+    sd = {
+        "role": "endpointslice",
+        "kubeconfig_file": kubeconfig,
+        "namespaces": {"names": [namespace]},
+    }
+    keys = cluster.plane.folder / "pki"
+    tls = {"ca_file": "ca.crt", "cert_file": "admin.crt", "key_file": "admin.key"}
+    return {
+        "job_name": monitor["metadata"]["name"],
+        "scheme": "https",
+        "tls_config": {key: str(keys / name) for key, name in tls.items()},
+        "kubernetes_sd_configs": [sd],
+        "relabel_configs": rules,
+    }
+
+
+@contextlib.contextmanager
+def prometheus(cluster, monitors: list[dict], namespace: str, folder) -> Iterator[str]:
+    """Run a Prometheus that scrapes what ServiceMonitors select; yield its address."""
+    configs = [scrape_config(cluster, monitor, namespace) for monitor in monitors]
+    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": configs}
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    (port,) = free_ports(1)
+    binaries = components.ensure(lambda _: None, components.MONITORING)
+    address = f"http://127.0.0.1:{port}"
+    with (folder / "log").open("w") as log:
+        command = commands.prometheus(binaries, folder, port)
+        with subprocess.Popen(command, stdout=log, stderr=log) as process:
+            try:
+                cluster.wait(lambda: answers(f"{address}/-/ready"), "Prometheus to be ready")
+                yield address
+            finally:
+                process.terminate()
+
+
+def scraped(address: str) -> dict[str, set[tuple[str, str]]]:
+    """Return the Service and the pod of each metric of the training scripts, by ServiceMonitor."""
+    query = f"{address}/api/v1/query?query=training_epoch==3"
+    with urllib.request.urlopen(query, timeout=patience_s(10)) as answer:
+        result = json.load(answer)["data"]["result"]
+    found: dict[str, set[tuple[str, str]]] = {}
+    for labels in (one["metric"] for one in result):
+        found.setdefault(labels["job"], set()).add((labels["service"], labels["pod"]))
+    return found
+
+
+@needs_guides
+def test_data_metrics_and_the_guides_labels(laptop, home, tmp_path):
     laptop.apply(home, CLAIM)
     laptop.apply(home, SERVICE)
     laptop.create_job(home, job())
@@ -104,6 +211,24 @@ def test_data_metrics_and_the_guides_labels(laptop, home):
     )["items"]
     assert [one["metadata"]["name"] for one in masters] == [f"{JOB}-master-0"]
     assert "metrics" in {port["name"] for port in masters[0]["spec"]["ports"]}
+    # And Prometheus scrapes what each of the three ServiceMonitors selects, and nothing else.
+    laptop.apply(home, TRAINING)
+    first, second, third = (
+        yaml.safe_load(text)
+        for text in (
+            blocks("000")["pytorch-servicemonitor.yaml"],
+            SECOND_MONITOR,
+            blocks("002")["servicemonitor.yaml"],
+        )
+    )
+    master = f"{JOB}-master-0"
+    wanted = {
+        first["metadata"]["name"]: {(master, master)},
+        second["metadata"]["name"]: {("training-metrics", pod) for pod in pods},
+        third["metadata"]["name"]: {("more-metrics", pod) for pod in pods - {master}},
+    }
+    with prometheus(laptop, [first, second, third], home, tmp_path) as address:
+        laptop.wait(lambda: scraped(address) == wanted, "Prometheus to have scraped them")
 
 
 @needs_guides

@@ -46,6 +46,9 @@ def in_a_set(name, spec) -> dict:
     }
 
 
+PREEMPTED = 'gangsched_jobs_preempted_total{kind="JobSet"'
+
+
 @pytest.fixture
 def space(laptop):
     name = laptop.new_namespace()
@@ -62,6 +65,7 @@ def test_a_job_that_saves_and_ends_with_0_is_not_complete(laptop, space, tmp_pat
         {"metadata": {"name": priority}, "value": 1000}
     )
     jobs = client.BatchV1Api(laptop.api)
+    counted = laptop.count(PREEMPTED)
 
     def status():
         return jobs.read_namespaced_job_status(job, space).status
@@ -86,3 +90,4 @@ def test_a_job_that_saves_and_ends_with_0_is_not_complete(laptop, space, tmp_pat
     laptop.wait(lambda: status().succeeded == 2, "the job to end by itself", 90)
     assert not status().failed
     laptop.wait_event(space, "Preempted", f"Preempted by gang {space}/")
+    assert laptop.count(PREEMPTED) == counted + (made is in_a_set)

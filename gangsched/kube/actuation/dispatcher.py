@@ -88,6 +88,7 @@ class Dispatcher:
         queue = gang.account[0] if gang is not None else ""
         self.metrics.preemptions.labels(queue, order.reason).inc()
         self.metrics.evicted_gpu_seconds.labels(queue).inc(order.lost_gpu_s)
+        self.metrics.jobs.gang_preempted(order.gang)
         if isinstance(order, o.Preempt) and order.is_mutual:
             self.metrics.preemption_loops.inc()
             log.error("preemption loop: %s and %s preempt each other in turn", order.gang, order.by)

@@ -1,10 +1,14 @@
 """The state of the engine as gauges, computed at each scrape."""
 
+from collections.abc import Iterator
+from itertools import islice
+
 import numpy as np
 
+from gangsched.core.bounds import METRIC_PODS
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
-from gangsched.core.model.pods import GPU, MILLI
+from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import QuotaKey
 from gangsched.core.policy import PreemptionReason
 from gangsched.kube.status.queue_status import pending_and_admitted
@@ -12,6 +16,9 @@ from gangsched.metrics import Metrics, QueueFigures
 
 _FINISHED = "Finished"
 """A gang with only ended pods: the engine has it as Placed, but metrics show what runs."""
+
+_GPUS = (GPU, "nvidia.com/mig-")
+"""The beginnings of the names of GPUs and their instances."""
 
 
 def refresh(metrics: Metrics, view: EngineView) -> None:
@@ -34,6 +41,8 @@ def refresh(metrics: Metrics, view: EngineView) -> None:
         metrics.backfilled.labels(queue)
     metrics.reserved_members.set(reserved)
     metrics.plans_stale.set(view.stale_plans)
+    metrics.jobs.refresh()
+    metrics.queues.pod_gpus = list(islice(pod_gpus(view), METRIC_PODS.most))
     metrics.queues.figures = queue_figures(view)
     metrics.queues.gpus, metrics.queues.fragmentation = gpus_by_state(view)
 
@@ -82,3 +91,26 @@ def gpus_by_state(view: EngineView) -> tuple[dict[str, float], float | None]:
     counts = {"all": float(has.sum()), "used": float(has.sum() - free.sum())}
     total = int(free.sum())
     return counts, float(free[used > 0].sum() / total) if total else None
+
+
+def pod_gpus(view: EngineView) -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield namespace, gang, pod and queue of each running pod with GPUs, and their number."""
+    counts: dict[PodRequirements, int] = {}
+    for gang in view.gangs.values():
+        namespace, _, gang_name = gang.id.partition("/")
+        for member in gang.members.values():
+            if member.bound_node is None or member.ended:
+                continue
+            needs = member.needs
+            count = counts.get(needs)
+            if count is None:
+                count = counts[needs] = _gpus_of(needs)
+            if count:
+                pod = member.name.partition("/")[2]
+                yield (namespace, gang_name, pod, gang.account[0]), count
+
+
+def _gpus_of(needs: PodRequirements) -> int:
+    """Return how many GPUs a pod has: whole ones, instances, and those that it shares."""
+    count = sum(amount for name, amount in needs.requests if name.startswith(_GPUS))
+    return count + (needs.share.devices if needs.share is not None else 0)

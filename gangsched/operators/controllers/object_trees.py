@@ -12,6 +12,7 @@ from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, set_condition, true_condition
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import NO_ENV, clock, with_env
+from gangsched.operators.controllers.job_observer import JobObserver
 from gangsched.operators.controllers.owned_objects import NoRecord
 from gangsched.operators.controllers.reconciler import Reconciler, ReconcileStep
 from gangsched.operators.job_kind import BlockedError, OwnerKind
@@ -115,10 +116,13 @@ class ObjectTrees:
 
 
 def tree_controller(
-    client: KubeClient, kind: OwnerKind, env: Mapping[str, str] = NO_ENV
+    client: KubeClient,
+    kind: OwnerKind,
+    env: Mapping[str, str] = NO_ENV,
+    observer: JobObserver | None = None,
 ) -> Reconciler[NoRecord]:
     """Return the controller of one kind."""
-    return Reconciler(client, ObjectTrees(kind, env))
+    return Reconciler(client, ObjectTrees(kind, env), observer)
 
 
 def _without_rejection(body: Json) -> Json:

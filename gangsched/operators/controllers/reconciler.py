@@ -15,6 +15,7 @@ from gangsched.jobs.common.model import Intent, JobEvent, Json
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import clock, is_same_object, subject_of
 from gangsched.operators.controllers.api_writer import ApiWriter
+from gangsched.operators.controllers.job_observer import JobObserver
 from gangsched.operators.controllers.owned_objects import OwnedObjects, RecordT
 from gangsched.operators.controllers.preflight import preflight
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, RejectedError
@@ -22,6 +23,8 @@ from gangsched.operators.work_queue import Key, WorkQueue
 
 _AFTER_S = 0.05
 """Added to a delay, so that the awaited moment has passed."""
+
+_GROUP = "PodGroup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +123,12 @@ class Family(Protocol[RecordT]):
 class Reconciler(Generic[RecordT]):
     """The controller of one kind, apart from how it is informed of changes."""
 
-    def __init__(self, client: KubeClient, family: Family[RecordT]) -> None:
+    def __init__(
+        self, client: KubeClient, family: Family[RecordT], observer: JobObserver | None = None
+    ) -> None:
+        """Report the states of the owners to `observer`, which counts them."""
         self.family = family
+        self._observer = observer
         self._client = client
         self._objects: dict[Key, OwnedObjects[RecordT]] = {}
         self._work = WorkQueue(self._step)
@@ -141,7 +148,12 @@ class Reconciler(Generic[RecordT]):
     def job_seen(self, body: Json) -> None:
         """Record the newest state of an owner."""
         key = _key(body)
-        self._known(key).owner_seen(body)
+        owned = self._known(key)
+        before = owned.body
+        owned.owner_seen(body)
+        if before is not None and not is_same_object(before, body):
+            self._report_gone(before)
+        self._report(owned.body)
         self._work.wake(key)
 
     def job_gone(self, body: Json) -> None:
@@ -150,11 +162,14 @@ class Reconciler(Generic[RecordT]):
         if key in self._objects:
             self._objects[key].owner_gone(body)
             self._drop_empty(key)
+        self._report_gone(body)
 
     def part_seen(self, kind: str, body: Json, owner: str) -> None:
         """Record the newest state of a part."""
         key = (body["metadata"]["namespace"], owner)
         self._known(key).part_seen((kind, body["metadata"]["name"]), body)
+        if kind == _GROUP and self._observer is not None:
+            self._observer.group_seen(self.kind.kind, owner, body)
         self._work.wake(key)
 
     def part_gone(self, kind: str, body: Json, owner: str) -> None:
@@ -164,6 +179,17 @@ class Reconciler(Generic[RecordT]):
             self._objects[key].part_gone((kind, metadata["name"]), metadata["uid"])
             self._drop_empty(key)
             self._work.wake(key)
+        if kind == _GROUP and self._observer is not None:
+            self._observer.group_gone(body)
+
+    def _report(self, body: Json | None) -> None:
+        """Have the state of an owner counted."""
+        if body is not None and self._observer is not None and self.family.runs(body):
+            self._observer.seen(self.kind.kind, body)
+
+    def _report_gone(self, body: Json) -> None:
+        if self._observer is not None:
+            self._observer.gone(self.kind.kind, body)
 
     def wake_all(self, namespace: str) -> None:
         """Work soon on every owner of a namespace, or on all of them if it is empty."""
@@ -208,6 +234,8 @@ class Reconciler(Generic[RecordT]):
         except (InvalidJobError, RejectedError) as error:
             await self._reject(step, str(error))
             return
+        finally:
+            self._report(owned.body)
         if requeue_in_s is not None:
             self._work.later(key, requeue_in_s + _AFTER_S)
 
@@ -225,6 +253,7 @@ class Reconciler(Generic[RecordT]):
         status = copy.deepcopy(before)
         reason = self.family.reject(status, message, clock().now)
         if reason and await step.writer.write_status(before, status):
+            self._report(step.owned.body)
             await step.writer.emit(JobEvent("Warning", reason, message))
 
 

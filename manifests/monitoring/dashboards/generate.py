@@ -62,6 +62,11 @@ def quantiles(metric: str, by: str = "") -> dict[str, str]:
     }
 
 
+def by(labels: str, metric: str) -> str:
+    """Return the increase of a counter of the chosen queues, by labels."""
+    return f"sum by ({labels}) (increase({metric}{{{QUEUE}}}[{RATE}]))"
+
+
 QUEUES: dict[str, list[Show]] = {
     "Now": [
         Show(
@@ -193,6 +198,91 @@ QUEUES: dict[str, list[Show]] = {
             "Admitted gangs by queue",
             {"{{queue}}": f"gangsched_queue_admitted{{{QUEUE}}}"},
             "A queue counts the queues below it too.",
+        ),
+    ],
+    "Jobs": [
+        Show(
+            "Jobs by state",
+            {"{{state}}": f"sum by (state) (gangsched_jobs{{{QUEUE}}})"},
+            "Jobs of all kinds that have not ended. A waiting job has a pending gang. A starting "
+            "job has its nodes, and none of its pods is ready.",
+            kind="stack",
+        ),
+        Show(
+            "Jobs that ended",
+            {"{{kind}} {{outcome}}": by("kind, outcome", "gangsched_jobs_ended_total")},
+            "By kind and outcome.",
+            kind="stack",
+        ),
+        Show(
+            "Time from creation to start",
+            quantiles("gangsched_job_start_seconds", "queue"),
+            "From the creation of a job, or its last resumption, until it ran.",
+            "s",
+        ),
+        Show(
+            "Time from creation to end",
+            quantiles("gangsched_job_end_seconds", "queue"),
+            "From the creation of a job, or its last resumption, until it succeeded or failed.",
+            "s",
+        ),
+        Show(
+            "Restarts, preemptions, deletions",
+            {
+                "{{kind}} restarted": by("kind", "gangsched_jobs_restarted_total"),
+                "{{kind}} preempted": by("kind", "gangsched_jobs_preempted_total"),
+                "{{kind}} deleted": by("kind", "gangsched_jobs_deleted_total"),
+            },
+            "Deletions are those of jobs that had not ended.",
+        ),
+        Show(
+            "Longest time in a state",
+            {
+                "{{kind}} {{state}}": (
+                    f"max by (kind, state) "
+                    f'(gangsched_jobs_oldest_seconds{{{QUEUE},state!~"Running|Suspended"}})'
+                )
+            },
+            "Of the job that has waited, started or restarted for the longest time.",
+            "s",
+        ),
+        Show(
+            "Experiments and trials",
+            {
+                "experiments {{state}}": f"sum by (state) (gangsched_experiments{{{QUEUE}}})",
+                "trials {{state}}": f"sum by (state) (gangsched_trials{{{QUEUE}}})",
+            },
+            "Experiments and trials that have not ended. The job of a trial counts as a job too.",
+        ),
+        Show(
+            "Trials that ended",
+            {"{{outcome}}": by("outcome", "gangsched_trials_ended_total")},
+            "By outcome.",
+            kind="stack",
+        ),
+    ],
+    "GPU use (needs NVIDIA's DCGM exporter)": [
+        Show(
+            "GPU utilization",
+            {"{{queue}}": f"avg by (queue) (gangsched:gpu_util:ratio{{{QUEUE}}})"},
+            "Of the GPUs that pods of the queue hold.",
+            "percentunit",
+        ),
+        Show(
+            "Idle GPUs by queue",
+            {"{{queue}}": f"gangsched:queue_gpus_idle:count{{{QUEUE}}}"},
+            "GPUs that pods of the queue hold, with a utilization below 5 %.",
+            kind="stack",
+        ),
+        Show(
+            "Gangs with idle GPUs",
+            {
+                "{{gang_namespace}}/{{gang}}": (
+                    f"count by (gang_namespace, gang) "
+                    f"(avg_over_time(gangsched:gpu_util:ratio{{{QUEUE}}}[{RATE}]) < 0.05)"
+                )
+            },
+            "Number of their GPUs with a mean utilization below 5 %.",
         ),
     ],
 }
