@@ -140,7 +140,7 @@ def test_every_right_is_used_or_explained():
 
 def test_owners_of_any_object_may_be_read():
     """When a part went, its owner may have gone unheard of: the controllers ask."""
-    searches = (one.kind(Evaluators()) for one in (experiment, trial))
+    searches = (experiment.experiment_kind(Evaluators()), trial.trial_kind(Evaluators()))
     trees = (jobset.jobset_kind(""), trainjob.trainjob_kind(Runtimes()), *searches)
     rights = granted("gangsched")
     for kind in (*FRAMEWORKS.values(), *trees):
