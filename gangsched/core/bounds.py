@@ -273,6 +273,9 @@ VALUES: Final = UpperBound(
 CANDIDATES: Final = UpperBound(
     10_000, "n_ei_candidates, and initial points of a search", "all are drawn at once"
 )
+PATH_LETTERS: Final = UpperBound(
+    1_024, "letters of the path of a trial's metrics or checkpoints", "Katib allows no longer one"
+)
 TRIAL_BYTES: Final = UpperBound(
     2**20,
     "characters of the job of a trial after its parameters are filled into the template",

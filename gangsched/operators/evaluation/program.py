@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from gangsched.jobs.katib.experiment import Assignments, TriedPoint
+from gangsched.jobs.katib.experiment import SuggestedPoint, TriedPoint
 from gangsched.operators.search.expressions import ExpressionError, matching
 from gangsched.operators.search.search_space import SpaceError
 
@@ -48,7 +48,7 @@ def _values(log: bytes, names: list[str], filters: list[str]) -> dict[str, list[
     return read(log.decode(errors="replace"), names, filters)
 
 
-def _points(spec: Any, tried: list[Any], count: int, uid: str) -> list[Assignments]:
+def _points(spec: Any, tried: list[Any], count: int, uid: str) -> list[SuggestedPoint]:
     from gangsched.operators.search.suggestion import suggest  # noqa: PLC0415 -- heavy
 
     return suggest(spec, msgspec.convert(tried, list[TriedPoint]), count, uid)
