@@ -276,6 +276,9 @@ CANDIDATES: Final = UpperBound(
 PATH_LETTERS: Final = UpperBound(
     1_024, "letters of the path of a trial's metrics or checkpoints", "Katib allows no longer one"
 )
+TEMPLATE_LETTERS: Final = UpperBound(
+    65_536, "letters of the template of a trial in a ConfigMap", "it is read when it changes"
+)
 TRIAL_BYTES: Final = UpperBound(
     2**20,
     "characters of the job of a trial after its parameters are filled into the template",

@@ -1,6 +1,7 @@
 """The reconcile of an Experiment (Katib, kubeflow.org/v1beta1): trials until its end."""
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,6 +28,9 @@ _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH = 8
 _PLACEHOLDER = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}$]+)\}")
 """Names have no `$`: the search for `}` ends at the next placeholder, so it is linear."""
+
+PLAIN = "\0"
+"""Begins a text of a template that is a placeholder without quotes: its value may be a number."""
 
 _ENOUGH, _START = "min_trials_required", "start_step"
 _MEDIAN = {_ENOUGH: 3, _START: 4}
@@ -392,6 +396,8 @@ def fill_template(
         return charged((named if match[1] == "trialParameters" else fields)[match[2]])
 
     def fill(value: object) -> object:
+        if isinstance(value, str) and value.startswith(PLAIN):
+            return _number(_PLACEHOLDER.sub(replacement, value.removeprefix(PLAIN)))
         if isinstance(value, str):
             return _PLACEHOLDER.sub(replacement, value)
         if isinstance(value, dict):
@@ -401,6 +407,17 @@ def fill_template(
     job = fill(spec)
     assert isinstance(job, dict)  # noqa: S101 -- the template is a mapping
     return job
+
+
+def _number(text: str) -> int | float | str:
+    """Return the value of a plain scalar of YAML, as far as parameters have such values."""
+    for number in (int, float):
+        try:
+            value = number(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else text
+    return text
 
 
 def used_parameters(template: Json) -> set[str]:

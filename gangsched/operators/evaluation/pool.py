@@ -132,6 +132,11 @@ class Evaluators:
         answer = await self._ask(owned, "points", [needed, tried, count, owned.uid])
         return msgspec.convert(answer, list[SuggestedPoint])
 
+    async def template(self, owned: Owned, text: str) -> Json:
+        """Return the job of a template that is text. Raises the same errors as `points`."""
+        answer = await self._ask(owned, "template", [text])
+        return msgspec.convert(answer, Json)
+
     # -- answers --------------------------------------------------------------------------------
 
     async def _ask(self, owned: Owned, task: str, arguments: list[Any]) -> Any:

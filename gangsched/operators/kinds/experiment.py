@@ -23,6 +23,7 @@ from gangsched.operators.evaluation.pool import Evaluators, OverrunError, Unusab
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.trial import job_error, labels_error
 from gangsched.operators.kinds.trial_queue import in_queue_of
+from gangsched.operators.kinds.trial_template import TrialTemplates
 from gangsched.operators.search.algorithm_settings import MEDIANSTOP, algorithm_error
 from gangsched.operators.search.job_outcome import ConditionError, check
 from gangsched.operators.search.search_space import LOGARITHMIC
@@ -42,9 +43,11 @@ _PARAMETER_OF = {"hyperband": "resource_name"}
 
 def experiment_kind(evaluators: Evaluators) -> OwnerKind:
     """Return the kind Experiment: its parts, its step, and its look-ups."""
+    templates = TrialTemplates(evaluators)
 
-    async def look(_: KubeClient, owned: Owned) -> Owned:
+    async def look(client: KubeClient, owned: Owned) -> Owned:
         """Return an experiment with its defaults, and with the next points if it needs any."""
+        owned = await templates.filled_in(client, owned)
         validated = replace(owned, body=owned.body | {"spec": _validated(owned)})
         requests: list[tuple[Json, list[experiment.TriedPoint], int]] = []
 
@@ -224,7 +227,7 @@ def _trial_template_error(spec: dict[str, Any]) -> str:
         return f"primaryPodLabels: {why}"
     trial = template.get("trialSpec")
     if not isinstance(trial, dict):
-        return "trialSpec is missing; it has the job of a trial (a configMap is not read)"
+        return "trialSpec is missing; it has the job of a trial (or configMap names a template)"
     if why := job_error(trial):
         return f"trialSpec {why}"
     try:
