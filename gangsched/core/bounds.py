@@ -276,6 +276,9 @@ CANDIDATES: Final = UpperBound(
 PATH_LETTERS: Final = UpperBound(
     1_024, "letters of the path of a trial's metrics or checkpoints", "Katib allows no longer one"
 )
+SUGGESTED_VALUES: Final = UpperBound(
+    5_000, "values of parameters that a Suggestion lists", "all are in one object"
+)
 TEMPLATE_LETTERS: Final = UpperBound(
     65_536, "letters of the template of a trial in a ConfigMap", "it is read when it changes"
 )

@@ -8,9 +8,10 @@ import pytest
 from evaluated import Here
 from test_experiment import CLOCK, search
 
+from gangsched.api.names import CHECKPOINT_CLAIM_ANNOTATION
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib import experiment
-from gangsched.jobs.katib.checkpoints import _COPY, CLAIM_ANNOTATION
+from gangsched.jobs.katib.checkpoints import _COPY
 from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.experiment import kind
 
@@ -79,7 +80,7 @@ def test_a_trial_continues_the_checkpoint_of_its_parent():
 
 def test_a_claim_of_the_user_is_used():
     owned = search(algorithm=algorithm("pbt", SETTINGS), trialTemplate=JOB)
-    owned.body["metadata"]["annotations"] = {CLAIM_ANNOTATION: "fast"}
+    owned.body["metadata"]["annotations"] = {CHECKPOINT_CLAIM_ANNOTATION: "fast"}
     made = created(owned)
     (trial,) = made.values()
     (volume,) = trial["spec"]["runSpec"]["spec"]["template"]["spec"]["volumes"]

@@ -9,15 +9,13 @@ several trials may continue it.
 import copy
 from dataclasses import dataclass
 
+from gangsched.api.names import CHECKPOINT_CLAIM_ANNOTATION
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib.pod_templates import containers, pod_templates
 
 SETTING = "suggestion_trial_dir"
 """Katib's setting: the folder of the checkpoints inside the containers."""
-
-CLAIM_ANNOTATION = "gangsched.io/checkpoint-claim"
-"""On an Experiment: the volume claim with the checkpoints, if it shall not be made."""
 
 _CLAIM = "PersistentVolumeClaim"
 _SIZE = "1Gi"
@@ -52,7 +50,9 @@ class Checkpoints:
         settings = {
             item["name"]: item["value"] for item in algorithm.get("algorithmSettings") or []
         }
-        given = (owned.body["metadata"].get("annotations") or {}).get(CLAIM_ANNOTATION, "")
+        given = (owned.body["metadata"].get("annotations") or {}).get(
+            CHECKPOINT_CLAIM_ANNOTATION, ""
+        )
         claim = given or f"{owned.name}-{algorithm['algorithmName']}"
         primary = owned.body["spec"]["trialTemplate"].get("primaryContainerName")
         return cls(settings.get(SETTING, ""), claim, not given, owned.name, primary)

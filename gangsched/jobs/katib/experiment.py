@@ -15,7 +15,7 @@ from gangsched.jobs.common import conditions
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps
-from gangsched.jobs.katib import metrics
+from gangsched.jobs.katib import metrics, suggestion
 from gangsched.jobs.katib.checkpoints import Checkpoints
 from gangsched.jobs.katib.status import KatibStep
 from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, trial_state
@@ -122,18 +122,24 @@ class _Experiment(KatibStep):
         self.checkpoints = Checkpoints.of(owned)
 
     def steps(self) -> Steps:
+        self._act()
+        trials = self.trials + [one for one in self.result.create if one["kind"] == "Trial"]
+        suggestion.report(self.owned, trials, self.status, self.clock.now, self.result)
+        return self.finish()
+
+    def _act(self) -> None:
+        """Set the status, and create and stop trials."""
         self.set_condition("Created", "ExperimentCreated", "Experiment is created")
         if conditions.is_finished(self.status) and not self._restarts():
             self._count()
             self._stop_running_trials()
-            return self.finish()
+            return
         self._count()
         ended = self._ended() or self._continue()
         if ended is not None:
             self._end(*ended)
         elif self.trials or self.result.create:
             self.set_condition("Running", "ExperimentRunning", "Experiment is running")
-        return self.finish()
 
     # -- state --------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from gangsched.core.model.text import shown
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
-from gangsched.jobs.katib import experiment
+from gangsched.jobs.katib import experiment, suggestion
 from gangsched.jobs.katib.checkpoints import SETTING as FOLDER
 from gangsched.jobs.katib.checkpoints import Checkpoints
 from gangsched.jobs.katib.pod_templates import containers, pod_templates
@@ -87,7 +87,11 @@ def experiment_kind(evaluators: Evaluators) -> OwnerKind:
         steps.create = [in_queue_of(owned.body, document) for document in steps.create]
         return steps
 
-    parts = ((API_VERSION, "Trial"), ("v1", "PersistentVolumeClaim"))
+    parts = (
+        (API_VERSION, "Trial"),
+        (API_VERSION, suggestion.KIND),
+        ("v1", "PersistentVolumeClaim"),
+    )
     return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, read_unwatched=look)
 
 
