@@ -13,7 +13,7 @@ from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib import experiment
 from gangsched.jobs.katib.checkpoints import _COPY
 from gangsched.operators.job_kind import InvalidJobError
-from gangsched.operators.kinds.experiment import kind
+from gangsched.operators.kinds.experiment import experiment_kind
 
 FOLDER = "/var/log/katib/checkpoints/"
 SETTINGS = {"suggestion_trial_dir": FOLDER, "n_population": "5", "truncation_threshold": "0.2"}
@@ -130,17 +130,23 @@ def test_a_template_may_name_the_parent():
 def test_a_copy_is_made_once_and_never_over_what_was_saved(tmp_path):
     (tmp_path / "parent").mkdir()
     (tmp_path / "parent" / "weights").write_text("old")
+    (tmp_path / "parent" / ".state").mkdir()
+    (tmp_path / "parent" / ".state" / "step").write_text("3")
 
     def copied() -> str:
         command = ["sh", "-c", _COPY, "copy", str(tmp_path), "child", "parent"]
         subprocess.run(command, check=True, env={"HOSTNAME": "pod", "PATH": "/usr/bin:/bin"})
         return (tmp_path / "child" / "weights").read_text()
 
+    (tmp_path / "child").mkdir()  # some nodes make the folders of all mounts first
     assert copied() == "old"
+    assert (tmp_path / "child" / ".state" / "step").read_text() == "3"
     (tmp_path / "child" / "weights").write_text("new")
     assert copied() == "new"  # the pod is retried
+    (tmp_path / "child.copied").unlink()
+    assert copied() == "new"  # another pod of the trial is later
     assert (tmp_path / "parent" / "weights").read_text() == "old"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["child", "parent"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["child", "child.copied", "parent"]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,7 @@ def test_a_copy_is_made_once_and_never_over_what_was_saved(tmp_path):
 def test_a_wrong_setting_is_named(name, settings, said):
     owned = search(algorithm=algorithm(name, settings), trialTemplate=JOB)
     with pytest.raises(InvalidJobError) as error:
-        asyncio.run(kind(Here()).read_unwatched(None, owned))
+        asyncio.run(experiment_kind(Here()).read_unwatched(None, owned))
     assert str(error.value).startswith("Experiment ns/e: spec.algorithm.algorithmSettings")
     assert said in str(error.value)
 
@@ -175,4 +181,4 @@ def test_a_trainjob_cannot_get_a_folder():
     trainjob = template({"runtimeRef": {"name": "r"}}, "TrainJob", "trainer.kubeflow.org/v1alpha1")
     owned = search(algorithm=algorithm("pbt", SETTINGS), trialTemplate=trainjob)
     with pytest.raises(InvalidJobError, match="has no container main"):
-        asyncio.run(kind(Here()).read_unwatched(None, owned))
+        asyncio.run(experiment_kind(Here()).read_unwatched(None, owned))

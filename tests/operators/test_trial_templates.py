@@ -10,7 +10,7 @@ from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib.experiment import fill_template
 from gangsched.kube.client.errors import NotFound
 from gangsched.operators.job_kind import BlockedError, InvalidJobError
-from gangsched.operators.kinds.experiment import kind
+from gangsched.operators.kinds.experiment import experiment_kind
 from gangsched.operators.kinds.trial_template import PUBLISHED, TrialTemplates
 from gangsched.operators.search.template_text import TemplateError, parsed
 
@@ -72,7 +72,7 @@ def read(client: Client, owned: Owned, reader: TrialTemplates | None = None) -> 
 
 
 def test_trials_come_from_a_config_map():
-    run = kind(Here())
+    run = experiment_kind(Here())
     client = Client(ns__templates=config_map())
     owned = asyncio.run(run.read_unwatched(client, experiment()))
     (first, _) = (one for one in run.step(owned, _clock()).create if one["kind"] == "Trial")

@@ -24,11 +24,16 @@ _ALL = "/gangsched/checkpoints"
 _COPY = """\
 set -e
 cd "$1"
-if [ ! -e "$2" ]; then
-  cp -a "$3" "$2.$HOSTNAME.part"
-  mv -T -n "$2.$HOSTNAME.part" "$2" || true
-  rm -rf "$2.$HOSTNAME.part"
-fi
+[ ! -e "$2.copied" ] || exit 0
+part="$2.$HOSTNAME.part"
+rm -rf "$part"
+mkdir -p "$2"
+cp -a "$3" "$part"
+for entry in "$part"/* "$part"/.[!.]*; do
+  [ ! -e "$entry" ] || mv -n "$entry" "$2/"
+done
+rm -rf "$part"
+: > "$2.copied"
 """
 """Several pods may copy at the same time, and a pod may be retried: the first copy counts."""
 

@@ -124,7 +124,7 @@ class _Experiment(KatibStep):
     def steps(self) -> Steps:
         self._act()
         trials = self.trials + [one for one in self.result.create if one["kind"] == "Trial"]
-        suggestion.report(self.owned, trials, self.status, self.clock.now, self.result)
+        suggestion.report_suggestion(self.owned, trials, self.status, self.clock.now, self.result)
         return self.finish()
 
     def _act(self) -> None:

@@ -17,7 +17,9 @@ _SPEC = ("algorithm", "earlyStopping", "resumePolicy")
 _KEEPS_RUNNING = "LongRunning"
 
 
-def report(owned: Owned, trials: Sequence[Json], experiment: Json, now: str, steps: Steps) -> None:
+def report_suggestion(
+    owned: Owned, trials: Sequence[Json], experiment: Json, now: str, steps: Steps
+) -> None:
     """Add to `steps` what the Suggestion of an experiment needs.
 
     Args:

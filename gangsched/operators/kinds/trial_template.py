@@ -13,7 +13,7 @@ from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import NotFound
-from gangsched.kube.client.paths import is_dns_name, named
+from gangsched.kube.client.paths import is_dns_name, object_path
 from gangsched.operators.api_objects import collection
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
 from gangsched.operators.job_kind import BlockedError, InvalidJobError
@@ -65,7 +65,7 @@ class TrialTemplates:
         missing = f"{where}: there is no ConfigMap {shown(name)}"
         if namespace != owned.namespace:
             missing += f" with the label {PUBLISHED[0]}: {PUBLISHED[1]}"
-        path = named(collection("v1", "ConfigMap", namespace), source.configMapName)
+        path = object_path(collection("v1", "ConfigMap", namespace), source.configMapName)
         try:
             body: Json = msgspec.json.decode(await client.get(path))
         except NotFound:
