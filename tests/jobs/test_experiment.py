@@ -397,8 +397,8 @@ SPACE = "parameters/0/feasibleSpace"
         ),
         (
             "metricsCollectorSpec",
-            {"collector": {"kind": "File"}},
-            "collector.kind: File is not supported",
+            {"collector": {"kind": "Magic"}},
+            "spec.metricsCollectorSpec.collector.kind is 'Magic'; allowed are: StdOut, File",
         ),
         ("objective/type", "best", "spec: objective.type: input should be"),
     ],

@@ -15,6 +15,7 @@ from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.katib import experiment, suggestion
 from gangsched.jobs.katib.checkpoints import SETTING as FOLDER
 from gangsched.jobs.katib.checkpoints import Checkpoints
+from gangsched.jobs.katib.collectors import sidecar_of
 from gangsched.jobs.katib.pod_templates import containers, pod_templates
 from gangsched.jobs.katib.trial import API_VERSION
 from gangsched.kube.client.client import KubeClient
@@ -146,8 +147,6 @@ def _validated(owned: Owned) -> Json:
             raise wrong(f"spec.parameters[{parameter.name}].feasibleSpace: {why}")
     if why := _algorithm_of_space_error(spec):
         raise wrong(f"spec.algorithm.algorithmSettings{why}")
-    if why := _collector_error(spec):
-        raise wrong(why)
     result: Json = spec.model_dump(exclude_none=True, by_alias=True)
     result["maxTrialCount"] = most or TRIALS.most
     result["parallelTrialCount"] = spec.parallelTrialCount or min(_PARALLEL, most or _PARALLEL)
@@ -156,6 +155,8 @@ def _validated(owned: Owned) -> Json:
     result["trialTemplate"]["trialSpec"] = owned.body["spec"]["trialTemplate"].get("trialSpec")
     if why := _trial_template_error(result) or _checkpoint_error(result, owned):
         raise wrong(f"spec.trialTemplate.{why}")
+    if why := _collector_error(result):
+        raise wrong(why)
     return result
 
 
@@ -212,15 +213,20 @@ def _cut(number: str | None) -> str:
     return shown(number or "").strip("'")
 
 
-def _collector_error(spec: ExperimentSpec) -> str:
+def _collector_error(spec: Json) -> str:
     """Return what is wrong with the metrics collector."""
-    collector = spec.metricsCollectorSpec.collector if spec.metricsCollectorSpec else None
-    given = collector.kind if collector is not None else None
-    if given in (None, "StdOut"):
+    try:
+        sidecar = sidecar_of(spec.get("metricsCollectorSpec"))
+    except ValueError as error:
+        return f"spec.metricsCollectorSpec.{error}"
+    template = spec["trialTemplate"]
+    job, primary = template["trialSpec"], template.get("primaryContainerName")
+    if not sidecar.container or any(containers(pod, primary) for pod in pod_templates(job)):
         return ""
+    what = f"no container {primary}" if primary else "no pod template"
     return (
-        f"spec.metricsCollectorSpec.collector.kind: {given} is not supported; remove the "
-        f"field (StdOut), and let the trial print lines name=value"
+        f"spec.metricsCollectorSpec.collector.kind is {sidecar.kind}, and "
+        f"spec.trialTemplate.trialSpec ({job['kind']}) has {what} for it; use StdOut"
     )
 
 
