@@ -112,7 +112,7 @@ def search(name: str, template: dict, settings: dict | None = None, **spec) -> d
                     "feasibleSpace": {"min": "1", "max": "4"},
                 },
             ],
-            "parallelTrialCount": 5,
+            "parallelTrialCount": min(5, spec.get("maxTrialCount", 2)),
             "maxTrialCount": 2,
             "maxFailedTrialCount": 1,
             "trialTemplate": template,

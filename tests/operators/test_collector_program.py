@@ -88,8 +88,8 @@ def test_numbers_of_json_lines(beside, tmp_path):
 
 
 def test_a_name_stays_on_one_line(capsys):
-    program.show("loss=9\nacc", "0.5")
-    program.show("x", "1\nacc=2")
+    program.print_value("loss=9\nacc", "0.5")
+    program.print_value("x", "1\nacc=2")
     assert capsys.readouterr().out == "loss=9 acc=0.5\n"
 
 
@@ -132,7 +132,7 @@ def test_scalars_of_event_files(beside, tmp_path):
 )
 def test_files_that_are_no_events_are_harmless(tmp_path, data, capsys):
     (tmp_path / "events.tfevents").write_bytes(data)
-    step = program.events(str(tmp_path))
+    step = program.events_step(str(tmp_path))
     for _ in range(3):
         step(False)  # noqa: FBT003
     assert capsys.readouterr().out == ""

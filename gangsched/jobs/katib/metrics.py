@@ -27,7 +27,7 @@ def observation(series: Series) -> Json:
     }
 
 
-def merged(known: Json, observed: Json) -> Json:
+def merged_observation(known: Json, observed: Json) -> Json:
     """Return the metrics of a trial after another look at its log, which may have been rotated."""
     before = {metric["name"]: metric for metric in known.get("metrics") or []}
     return {"metrics": [_joined(before.get(new["name"]), new) for new in observed["metrics"]]}

@@ -154,7 +154,7 @@ class _Trial(KatibStep):
         observed = metrics.observation(self.outcome.series)
         if any(values for values in self.outcome.series.values()):
             known = self.status.get("observation") or {}
-            self.status["observation"] = metrics.merged(known, observed)
+            self.status["observation"] = metrics.merged_observation(known, observed)
         text = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
         count = min(whole(text) or 0, FIRST_VALUES.most)
         values = self.outcome.series.get(self.spec["objective"]["objectiveMetricName"]) or []

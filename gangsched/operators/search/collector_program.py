@@ -37,7 +37,7 @@ def emit(line: str) -> None:
     sys.stdout.flush()
 
 
-def show(name: str, value: Any) -> None:
+def print_value(name: str, value: Any) -> None:
     """Print one value of a metric."""
     try:
         number = float(value)
@@ -81,7 +81,7 @@ class Tail:
         return [line.decode(errors="replace") for line in found]
 
 
-def text(path: str) -> Step:
+def text_step(path: str) -> Step:
     """Return a step that prints the lines of a file."""
     tail = Tail(path)
 
@@ -92,7 +92,7 @@ def text(path: str) -> Step:
     return step
 
 
-def jsons(path: str) -> Step:
+def json_step(path: str) -> Step:
     """Return a step that prints the numbers in lines of JSON."""
     tail = Tail(path)
 
@@ -104,12 +104,12 @@ def jsons(path: str) -> Step:
                 continue
             for name, value in dict.items(values) if isinstance(values, dict) else ():
                 if name != "timestamp" and not isinstance(value, bool):
-                    show(name, value)
+                    print_value(name, value)
 
     return step
 
 
-def fields(data: bytes) -> Iterator[tuple[int, Any]]:
+def message_fields(data: bytes) -> Iterator[tuple[int, Any]]:
     """Yield the fields of a protobuf message: number and value."""
     at = 0
     while at < len(data):
@@ -141,11 +141,11 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 def scalars(event: bytes) -> Iterator[tuple[str, float]]:
     """Yield tag and value of each scalar of an event (tensorflow.Event)."""
-    for number, summary in fields(event):
+    for number, summary in message_fields(event):
         if number != 5 or not isinstance(summary, bytes):
             continue
-        for _, value in fields(summary):
-            parts = dict(fields(value)) if isinstance(value, bytes) else {}
+        for _, value in message_fields(summary):
+            parts = dict(message_fields(value)) if isinstance(value, bytes) else {}
             name = parts.get(1)
             tag = name.decode(errors="replace") if isinstance(name, bytes) else ""
             if isinstance(parts.get(2), bytes) and len(parts[2]) == 4:
@@ -158,7 +158,7 @@ def scalars(event: bytes) -> Iterator[tuple[str, float]]:
 
 def tensor(data: bytes) -> float | None:
     """Return the number in a tensor of one float or double, if it is one."""
-    parts = dict(fields(data))
+    parts = dict(message_fields(data))
     form = {1: "<f", 2: "<d"}.get(parts.get(1, 0))
     content = parts.get(4) or parts.get(5 if form == "<f" else 6)
     if form is None or not isinstance(content, bytes) or len(content) != struct.calcsize(form):
@@ -167,7 +167,7 @@ def tensor(data: bytes) -> float | None:
     return float(number)
 
 
-def events(folder: str) -> Step:
+def events_step(folder: str) -> Step:
     """Return a step that prints the scalars of all event files below a folder."""
     files: dict[str, Tail] = {}
 
@@ -196,15 +196,15 @@ def records(tail: Tail, prefix: str) -> None:
             if len(tail.rest) < size + 16:
                 break
             for tag, value in scalars(tail.rest[12 : 12 + size]):
-                show(tag, value)
+                print_value(tag, value)
                 if prefix:
-                    show(prefix + "/" + tag, value)
+                    print_value(prefix + "/" + tag, value)
             tail.rest = tail.rest[size + 16 :]
         if not data:
             return
 
 
-def prometheus(address: str) -> Step:
+def page_step(address: str) -> Step:
     """Return a step that prints the samples of a page that changed."""
     known: dict[str, str] = {}
 
@@ -222,7 +222,7 @@ def prometheus(address: str) -> Step:
             name = name.split(" ")[0]
             if name and not name.startswith("#") and known.get(line.split(" ")[0]) != value:
                 known[line.split(" ")[0]] = value
-                show(name, value.split()[0] if value.split() else "")
+                print_value(name, value.split()[0] if value.split() else "")
 
     return step
 
@@ -265,12 +265,14 @@ class Push(StreamRequestHandler):
 
     def report(self, message: bytes) -> None:
         """Print the metrics of a ReportObservationLogRequest."""
-        for number, log in fields(message):
-            for _, entry in fields(log) if number == 2 and isinstance(log, bytes) else ():
-                inner = dict(fields(entry)).get(2) if isinstance(entry, bytes) else None
-                metric = dict(fields(inner)) if isinstance(inner, bytes) else {}
+        for number, log in message_fields(message):
+            for _, entry in message_fields(log) if number == 2 and isinstance(log, bytes) else ():
+                inner = dict(message_fields(entry)).get(2) if isinstance(entry, bytes) else None
+                metric = dict(message_fields(inner)) if isinstance(inner, bytes) else {}
                 if isinstance(metric.get(1), bytes) and isinstance(metric.get(2), bytes):
-                    show(metric[1].decode(errors="replace"), metric[2].decode(errors="replace"))
+                    print_value(
+                        metric[1].decode(errors="replace"), metric[2].decode(errors="replace")
+                    )
 
     def answer(self, stream: int) -> None:
         """Send an empty message and the status of success."""
@@ -297,7 +299,7 @@ class Server(ThreadingTCPServer):
     allow_reuse_address = daemon_threads = True
 
 
-def push() -> Step:
+def push_step() -> Step:
     """Return a step that does nothing: a thread serves the pod's own address."""
     server = Server(("127.0.0.1", PORT), Push)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -305,11 +307,11 @@ def push() -> Step:
 
 
 KINDS: dict[str, Callable[..., Step]] = {
-    "text": text,
-    "json": jsons,
-    "events": events,
-    "prometheus": prometheus,
-    "push": push,
+    "text": text_step,
+    "json": json_step,
+    "events": events_step,
+    "prometheus": page_step,
+    "push": push_step,
 }
 
 
