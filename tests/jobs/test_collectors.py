@@ -49,7 +49,8 @@ def test_files_are_shared_with_the_container(collector, arguments, folder):
     assert beside["name"] == CONTAINER
     assert beside["restartPolicy"] == "Always"
     assert beside["image"] == "x"
-    assert beside["command"] == ["python3", "-c", "PROGRAM", *arguments]
+    assert beside["command"][:2] == ["sh", "-c"]
+    assert beside["command"][3:] == ["PROGRAM", *arguments]
     proxy, main = pod["containers"]
     mount = {"name": "metrics-volume", "mountPath": folder}
     assert main["volumeMounts"] == beside["volumeMounts"] == [mount]

@@ -1,6 +1,7 @@
 """The program that collects metrics beside a trial: what it prints of files, pages, and calls."""
 
 import json
+import os
 import signal
 import socket
 import struct
@@ -8,10 +9,13 @@ import subprocess
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
+import psutil
 import pytest
 from waiting import until
 
+from gangsched.jobs.katib.collectors import _BEGIN, _STARTED
 from gangsched.operators.kinds.trial import collector_program
 from gangsched.operators.search import collector_program as program
 
@@ -19,11 +23,14 @@ from gangsched.operators.search import collector_program as program
 class Beside:
     """The program in a process, as a pod runs it."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        begin = _BEGIN.replace(_STARTED, str(folder / "started"))
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
         self.process = subprocess.Popen(
-            [sys.executable, "-c", collector_program(), *arguments],
+            ["sh", "-c", begin, collector_program(), *arguments],
             stdout=subprocess.PIPE,
             text=True,
+            env={"PATH": path},
         )
         self.lines: list[str] = []
         self.reader = threading.Thread(target=self._read)
@@ -45,11 +52,11 @@ class Beside:
 
 
 @pytest.fixture
-def beside():
+def beside(tmp_path_factory):
     started = []
 
     def start(*arguments: str) -> Beside:
-        started.append(Beside(*arguments))
+        started.append(Beside(tmp_path_factory.mktemp("run"), *arguments))
         return started[-1]
 
     yield start
@@ -66,6 +73,15 @@ def test_lines_of_a_file_are_printed_while_it_grows(beside, tmp_path):
         file.write(": 0.5\nlast")
     run.wait("loss: 0.5")
     assert run.end() == ["loss: 1", "loss: 0.5", "last"]
+
+
+def test_a_trial_that_ends_at_once_is_read_to_its_end(beside, tmp_path):
+    path = tmp_path / "metrics.log"
+    path.write_text("loss=1\n")
+    run = beside("text", str(path))
+    shell = psutil.Process(run.process.pid)
+    until(shell.children, "the shell to start Python, and no longer")
+    assert run.end() == ["loss=1"]
 
 
 def test_a_file_that_is_rotated_is_read_again(beside, tmp_path):

@@ -29,6 +29,28 @@ _FILE, _EVENTS = "/var/log/katib/metrics.log", "/var/log/katib/tfevent/"
 _PORT, _PATH = 8080, "/metrics"
 _LARGEST_PORT = 65_535
 _VOLUME = "metrics-volume"
+_STARTED = "/tmp/metrics-collector-started"  # noqa: S108 -- of the container
+_BEGIN = f"""\
+export STARTED={_STARTED}
+rm -f "$STARTED"
+trap : TERM
+(trap "" TERM; exec python3 -c "$0" "$@") &
+child=$!
+wait $child
+while [ ! -e "$STARTED" ] && kill -0 $child; do sleep 0.1; done
+kill -TERM $child
+wait $child
+"""
+"""Starts the program, and sends it the signal to end only when it can take it: a trial may be over
+before Python has started."""
+
+_PROBE: Json = {
+    "exec": {"command": ["test", "-e", _STARTED]},
+    "periodSeconds": 1,
+    "failureThreshold": 120,
+}
+"""The trial begins when the program runs: it may report metrics at once."""
+
 _SMALL: Json = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}}
 
 
@@ -160,9 +182,12 @@ def _beside(pod: Json, container: Json, sidecar: MetricsSidecar, trial: str, pro
     collector = sidecar.custom or {
         "name": CONTAINER,
         "image": container.get("image", ""),
-        "command": ["python3", "-c", program, *sidecar.arguments],
+        "command": ["sh", "-c", _BEGIN, program, *sidecar.arguments],
+        "startupProbe": _PROBE,
         "resources": _SMALL,
     }
+    if sidecar.custom is None and (context := container.get("securityContext")):
+        collector["securityContext"] = {**context, "readOnlyRootFilesystem": False}
     collector = {**collector, "name": sidecar.container, "restartPolicy": "Always"}
     if sidecar.folder:
         mount = {"name": _VOLUME, "mountPath": sidecar.folder}

@@ -319,6 +319,9 @@ def main(kind: str, *arguments: str) -> None:
     """Collect until the signal, and once more after it."""
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     step = KINDS[kind](*arguments)
+    started = os.environ.get("STARTED")
+    if started:
+        open(started, "w").close()  # noqa: PTH123
     while not ended.wait(PERIOD_S):
         step(False)  # noqa: FBT003
     step(True)  # noqa: FBT003
