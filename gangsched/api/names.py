@@ -32,9 +32,6 @@ RUNTIME_ANNOTATION = "gangsched.io/expected-runtime-seconds"
 CHECKPOINT_ANNOTATION = "gangsched.io/checkpoint-at"
 """Time of a job's last checkpoint (RFC 3339): preemption prefers gangs that lose little work."""
 
-CHECKPOINT_CLAIM_ANNOTATION = "gangsched.io/checkpoint-claim"
-"""On an Experiment: the volume claim for the checkpoints of its trials, in place of a new one."""
-
 PREEMPTED_ANNOTATION = "gangsched.io/preempted-at"
 """gangsched writes it on pods of preempted gangs, with the condition DisruptionTarget."""
 

@@ -8,10 +8,9 @@ import pytest
 from evaluated import Here
 from test_experiment import CLOCK, search
 
-from gangsched.api.names import CHECKPOINT_CLAIM_ANNOTATION
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib import experiment
-from gangsched.jobs.katib.checkpoints import _COPY
+from gangsched.jobs.katib.checkpoints import _COPY, CHECKPOINT_CLAIM_ANNOTATION
 from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.experiment import experiment_kind
 

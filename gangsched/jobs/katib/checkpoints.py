@@ -9,13 +9,15 @@ several trials may continue it.
 import copy
 from dataclasses import dataclass
 
-from gangsched.api.names import CHECKPOINT_CLAIM_ANNOTATION
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.katib.pod_templates import containers, pod_templates
 
 SETTING = "suggestion_trial_dir"
 """Katib's setting: the folder of the checkpoints inside the containers."""
+
+CHECKPOINT_CLAIM_ANNOTATION = "gangsched.io/checkpoint-claim"
+"""On an Experiment: the volume claim for the checkpoints of its trials, in place of a new one."""
 
 _CLAIM = "PersistentVolumeClaim"
 _SIZE = "1Gi"
