@@ -28,7 +28,10 @@ KNOWN = frozenset(
         names.MIG_LABEL,
         names.MIG_LAYOUT_ANNOTATION,
         *(key for key in names.INDEX_LABELS if key.startswith(dialects.OURS)),
-        *(f"{names.GROUP}/{key}" for key in ("gang-restarts", "kill-trial", "made-from")),
+        *(
+            f"{names.GROUP}/{key}"
+            for key in ("gang-restarts", "kill-trial", "made-from", "checkpoint-claim")
+        ),
         *(
             f"{names.GROUP}/{key}"
             for key in ("leader", "node-kind", "first-rank", "local", "first-steps")

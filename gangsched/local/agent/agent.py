@@ -205,6 +205,10 @@ class Agent(Reporter):
         namespace = metadata["namespace"]
         host = worker.pod["spec"].get("hostname") or metadata["name"]
         lines = [f"{worker.ip} {host}", "127.0.0.1 localhost", self.gateway.hosts_line]
+        lines += [
+            f"{alias['ip']} {' '.join(alias.get('hostnames') or [])}"
+            for alias in worker.pod["spec"].get("hostAliases") or []
+        ]
         for service in self._services.values():
             if service["metadata"]["namespace"] != namespace:
                 continue
