@@ -20,6 +20,7 @@ KNOWN = frozenset(
         names.RUNTIME_ANNOTATION,
         names.CHECKPOINT_ANNOTATION,
         names.PREEMPTED_ANNOTATION,
+        names.STOP_ANNOTATION,
         names.GATE,
         names.WOKEN_ANNOTATION,
         names.NO_GATE_ANNOTATION,

@@ -146,6 +146,8 @@ class Agent(Reporter):
             self._begin(pod)
         elif worker is not None:
             worker.bound(pod["spec"].get("activeDeadlineSeconds"))
+            if worker.pod["metadata"].get("annotations") != metadata.get("annotations"):
+                worker.annotate(metadata.get("annotations") or {})
             if worker.pod["metadata"].get("labels") != metadata.get("labels"):
                 worker.pod["metadata"]["labels"] = metadata.get("labels") or {}
                 self._write_hosts()  # Services select by them

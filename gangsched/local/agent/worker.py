@@ -280,6 +280,19 @@ class PodWorker:
                 (place / wanted["path"]).write_bytes(token)
         return place
 
+    def annotate(self, annotations: dict[str, str]) -> None:
+        """Take over changed annotations, and write files of the downward API again."""
+        self.pod["metadata"]["annotations"] = annotations
+        for volume in self.pod["spec"].get("volumes", []):
+            place = self._mounts.get(volume["name"])
+            if place is None:
+                continue  # the files are written when the pod is set up
+            for name, content in pods.downward_files(volume, self.pod, self.ip).items():
+                draft = place / f".{name.replace('/', '.')}.new"
+                draft.write_bytes(content)
+                draft.chmod(0o644)
+                draft.rename(place / name)  # a reader sees the old file or the new one
+
     def _all_mounts(self) -> list[Mount]:
         """Return every mount of the pod; as containers share one root, equal paths must agree."""
         volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", [])}
