@@ -76,7 +76,7 @@ def test_a_stop_is_announced_and_the_gang_stays_charged():
     (told,) = of(orders, o.AnnounceStop)
     assert (told.gang, told.since_s, told.stop_by_s) == (LOW, 100.0, 160.0)
     assert told.pods == ((PodUid("low-0"), "ns/low-0"),)
-    assert told.reason == "it is to be stopped for ns/high of queue default"
+    assert told.reason == "to be preempted by gang ns/high in queue default"
     assert not of(orders, o.Evict)
     assert not of(orders, o.Preempt)
     assert state(engine).state is State.PLACED

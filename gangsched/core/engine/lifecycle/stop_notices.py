@@ -104,7 +104,7 @@ class StopNotices:
         self._outbox.report(
             gang,
             o.ReportReason.STOP_ANNOUNCED,
-            f"{self.sentence(notice)}; it may save its work within {grace_s:g} s.",
+            f"{self.sentence(notice)}; the gang may save its work within {notice.by_s - now_s:g} s.",
         )
         self.announce_to_pods(gang, notice)
         return True
@@ -190,7 +190,7 @@ class StopNotices:
         waiting = self._table.gangs.get(GangId(notice.of))
         spec = waiting.spec if waiting is not None else None
         queue = spec.queue if spec is not None else DEFAULT_QUEUE
-        return f"it is to be stopped for {notice.of} of queue {queue}"
+        return f"to be preempted by gang {notice.of} in queue {queue}"
 
 
 def is_answered(gang: GangState, notice: StopNotice) -> bool:
