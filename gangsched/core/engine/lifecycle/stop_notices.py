@@ -101,11 +101,8 @@ class StopNotices:
         if by_s is not None:
             notice.by_s = min(notice.by_s, by_s)
         self._put(gang, notice)
-        self._outbox.report(
-            gang,
-            o.ReportReason.STOP_ANNOUNCED,
-            f"{self.sentence(notice)}; the gang may save its work within {notice.by_s - now_s:g} s.",
-        )
+        message = f"{self.sentence(notice)}; it may save its work within {notice.by_s - now_s:g} s."
+        self._outbox.report(gang, o.ReportReason.STOP_ANNOUNCED, message)
         self.announce_to_pods(gang, notice)
         return True
 
