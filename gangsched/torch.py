@@ -40,26 +40,33 @@ class StopNotice:
         """Listen for SIGTERM, and for the stop that the scheduler announces in a file."""
         self._folder = folder
         self._terminated = False
-        self._answered = 0
+        self._present = self._answered = 0
         signal.signal(signal.SIGTERM, self._terminate)
 
     def after_step(self, save: Callable[[], None]) -> bool:
         """Call `save` on every rank if a stop is announced; return whether the loop has to end.
 
-        After the save the job answers, and waits for its end. If the stop is withdrawn, or its
-        time passes, the loop goes on.
+        If the stop is withdrawn after the save, or its time passes, the loop goes on.
         """
-        announced = self._stop_at()
-        stop_at = self._agreed(announced if announced > self._answered else 0)
-        if not stop_at:
+        if not self.is_announced():
             return False
         save()
+        return self.is_over()
+
+    def is_announced(self) -> bool:
+        """Return whether every rank has to save now; all ranks call this after the same step."""
+        announced = self._stop_at()
+        self._present = self._agreed(announced if announced > self._answered else 0)
+        return self._present > 0
+
+    def is_over(self) -> bool:
+        """Report the save, and wait for the end of the job; return whether it has come."""
         self._agreed(0)  # every rank has saved
-        if stop_at < _TERMINATED:
-            self._answered = stop_at
+        if 0 < self._present < _TERMINATED:
+            self._answered = self._present
             if _rank() == 0:
                 self._answer()
-            while self._stop_at() == stop_at:
+            while self._stop_at() == self._present:
                 signal.sigtimedwait([], _LOOK_S)
         return self._agreed(self._stop_at()) == _TERMINATED
 

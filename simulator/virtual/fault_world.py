@@ -264,7 +264,7 @@ class FaultWorld:
                 case o.WithdrawStop(gang_id) if order.pods:
                     self._notices.pop(gang_id, None)
                     self.outcome.withdrawn += 1
-                case o.Preempt(gang_id):
+                case o.Preempt(gang_id) if not order.pods:
                     self._preempted(gang_id)
                 case o.Report(reason=o.ReportReason.BROKEN):
                     self.outcome.broken += 1

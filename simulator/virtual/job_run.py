@@ -305,7 +305,7 @@ class JobRun:
         outcome.runs.append((since_s, self.now_s))
         outcome.stopped += 1
 
-    def _asked(self, order: o.AnnounceStop) -> None:
+    def _stop_announced(self, order: o.AnnounceStop) -> None:
         """Save the work of a job whose stop is announced, and answer."""
         gang, outcome = order.gang, self.outcomes[order.gang]
         if gang in self._announced or gang not in self._since_s:
@@ -373,7 +373,7 @@ class JobRun:
                     if self.checker is not None:
                         self.checker.assigned(order.by)
                 case o.AnnounceStop():
-                    self._asked(order)
+                    self._stop_announced(order)
                 case o.WithdrawStop(gang):
                     if order.pods:
                         self._saved.pop(gang, None)

@@ -128,6 +128,6 @@ class StopMachine(EngineMachine):
 
 
 StopMachine.TestCase.settings = settings(
-    max_examples=settings.default.max_examples, stateful_step_count=50
+    max_examples=max(settings.default.max_examples // 2, 1), stateful_step_count=30
 )
 TestStops = StopMachine.TestCase
