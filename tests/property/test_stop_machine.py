@@ -128,6 +128,6 @@ class StopMachine(EngineMachine):
 
 
 StopMachine.TestCase.settings = settings(
-    max_examples=max(settings.default.max_examples // 2, 1), stateful_step_count=30
+    max_examples=max(settings.default.max_examples // 5, 5), stateful_step_count=25
 )
 TestStops = StopMachine.TestCase
