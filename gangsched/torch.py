@@ -92,7 +92,7 @@ class StopNotice:
         return int(value.item())
 
     def _answer(self) -> None:
-        """Tell the scheduler that the work is saved; without the right to, it waits longer."""
+        """Report that the work is saved; without the right to, the scheduler waits longer."""
         try:
             report_checkpoint(self._folder)
         except OSError as error:

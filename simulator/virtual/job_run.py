@@ -86,7 +86,7 @@ class JobRun:
         self._bound: dict[GangId, set[PodUid]] = {}
         self._since_s: dict[GangId, float] = {}
         self._announced: dict[GangId, float] = {}
-        """Jobs whose stop is announced, and when: no work is done from then on."""
+        """Jobs with an announced stop, and its time: no work is done from then on."""
         self._saved: dict[GangId, float] = {}
         """Until when the work of a job is saved after its stop was announced."""
         self._waits: dict[GangId, None] = {}
@@ -306,7 +306,7 @@ class JobRun:
         outcome.stopped += 1
 
     def _stop_announced(self, order: o.AnnounceStop) -> None:
-        """Save the work of a job whose stop is announced, and answer."""
+        """Save the work of a job when its stop is announced, and answer."""
         gang, outcome = order.gang, self.outcomes[order.gang]
         if gang in self._announced or gang not in self._since_s:
             return

@@ -1,8 +1,7 @@
 """gangsched.torch in one process: it saves once, waits, and goes on or ends."""
 
 import signal
-import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -18,7 +17,7 @@ def torch_notice(tmp_path):
 
 
 def announce(folder, seconds: float) -> None:
-    at = datetime.fromtimestamp(time.time() + seconds, UTC)
+    at = datetime.now(UTC) + timedelta(seconds=seconds)
     (folder / "stop-at").write_text(at.isoformat())
 
 

@@ -101,7 +101,7 @@ class Preemptions:
                 self._stops.announce_to_pods(gang, notice)
 
     def _stop(self, gang: GangState, notice: StopNotice, now_s: float) -> None:
-        """End a gang whose stop was announced."""
+        """End a gang after its announced stop."""
         self._stops.close(gang, "the gang is stopped")
         if notice.drain is not None:
             self._drain(gang, notice.drain, notice.of, self._stops.sentence(notice), now_s)

@@ -109,7 +109,7 @@ class StopNotices:
     def restore(self, gang: GangState, notice: StopNotice) -> None:
         """Restore a notice of an earlier process; whether it is needed is known at the next tick.
 
-        Its pods are told again, because the earlier process may have ended before it told them.
+        The stop is announced on its pods again: the earlier process may have ended before it did so.
         """
         notice.restored = True
         self._put(gang, notice)
@@ -127,13 +127,13 @@ class StopNotices:
         self._outbox.emit(o.AnnounceStop(gang.id, pods, notice.since_s, notice.by_s, sentence))
 
     def withdraw(self, gang: GangState, reason: str) -> None:
-        """Let a gang run on whose stop was announced."""
+        """Withdraw the announced stop of a gang: it runs on."""
         self._end(gang)
         self._outbox.emit(o.WithdrawStop(gang.id, _bound_pods(gang), reason))
         self._outbox.report(gang, o.ReportReason.STOP_WITHDRAWN, f"{reason}; the gang runs on.")
 
     def close(self, gang: GangState, reason: str) -> None:
-        """End the notice of a gang that is stopped now, or whose work is done."""
+        """End the notice of a gang that is stopped now, or has done its work."""
         self._end(gang)
         self._outbox.emit(o.WithdrawStop(gang.id, (), reason))
 
