@@ -41,7 +41,7 @@ class StopWriter:
         self._client = client
         self._start = start
         self._wanted: dict[PodUid, Announcement] = {}
-        """The last order for each pod whose calls are not answered yet."""
+        """The last order for each pod with a call that is not answered yet."""
 
     def announce(self, order: o.AnnounceStop, reason: str) -> None:
         """Announce a stop on the pods of an order, with a reason that their readers may see."""

@@ -10,7 +10,7 @@ _DRAINS = {reason.value: reason for reason in DrainReason}
 
 
 @dataclass(slots=True)
-class StopNotice:
+class AnnouncedStop:
     """A stop that is announced to a gang, which may save its work until then."""
 
     of: str
@@ -56,5 +56,5 @@ class GangRun:
     """When it has run for as long as it may."""
     saved_s: float | None = None
     """When a pod said last that the work of the gang was saved."""
-    stop: StopNotice | None = None
+    stop: AnnouncedStop | None = None
     """The stop that is announced to it, while it may still save its work."""

@@ -34,7 +34,7 @@ def starting_view(gang: GangState) -> RunningGang | None:
 def evicted_view(gang: GangState) -> RunningGang | None:
     """Return the part of the gang that is evicted and still takes nodes, or None.
 
-    Of a gang whose stop is announced that is the whole gang.
+    Of a gang with an announced stop, that is the whole gang.
     """
     stops = gang.run.stop is not None
     if gang.spec is None or not any(m.runs and (stops or m.evicted) for m in gang.members.values()):
@@ -46,7 +46,7 @@ def evicted_view(gang: GangState) -> RunningGang | None:
 def terminating_view(gang: GangState) -> RunningGang | None:
     """Return the part that terminates, whatever deleted its pods, or None.
 
-    Of a gang whose stop is announced that is the whole gang.
+    Of a gang with an announced stop, that is the whole gang.
     """
     stops, members = gang.run.stop is not None, gang.members.values()
     if gang.spec is None or not any(m.runs and (stops or m.terminating) for m in members):

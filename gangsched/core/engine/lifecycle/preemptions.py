@@ -9,7 +9,7 @@ from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.gangs.run import StopNotice
+from gangsched.core.engine.gangs.run import AnnouncedStop
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
@@ -54,7 +54,7 @@ class Preemptions:
 
         A gang that saves its work first is ended later, by `settle_stops`.
         """
-        notice = StopNotice(by.id, eviction.reason)
+        notice = AnnouncedStop(by.id, eviction.reason)
         if not eviction.pods and self._stops.announce(gang, notice, now_s):
             return
         reason = self._record(gang, eviction, by, now_s)
@@ -69,7 +69,7 @@ class Preemptions:
 
     def drain(self, drained: Drained, now_s: float) -> None:
         """End a gang for an administrator; it keeps its turn. One that saves first ends later."""
-        gang, notice = drained.gang, StopNotice(drained.of, drained.cause)
+        gang, notice = drained.gang, AnnouncedStop(drained.of, drained.cause)
         if self._stops.announce(gang, notice, now_s, by_s=drained.by_s):
             return
         if drained.cause is not o.DrainReason.NODE:
@@ -100,7 +100,7 @@ class Preemptions:
             else:
                 self._stops.announce_to_pods(gang, notice)
 
-    def _stop(self, gang: GangState, notice: StopNotice, now_s: float) -> None:
+    def _stop(self, gang: GangState, notice: AnnouncedStop, now_s: float) -> None:
         """End a gang after its announced stop."""
         self._stops.close(gang, "the gang is stopped")
         if notice.drain is not None:

@@ -13,7 +13,7 @@ from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.gangs.run import StopNotice
+from gangsched.core.engine.gangs.run import AnnouncedStop
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.settings import Settings
@@ -52,7 +52,7 @@ class StopNotices:
         """Return whether any gang has a notice."""
         return bool(self._gangs)
 
-    def gangs(self) -> Iterator[tuple[GangState, StopNotice]]:
+    def gangs(self) -> Iterator[tuple[GangState, AnnouncedStop]]:
         """Yield every gang that has a notice; the caller may end it meanwhile."""
         for gang_id in list(self._gangs):
             gang = self._table.gangs.get(gang_id)
@@ -67,7 +67,7 @@ class StopNotices:
         waits = (notice.by_s - now_s for _, notice in self.gangs() if notice.of == of)
         return max(waits, default=0.0)
 
-    def is_needed(self, gang: GangState, notice: StopNotice) -> bool:
+    def is_needed(self, gang: GangState, notice: AnnouncedStop) -> bool:
         """Return whether a gang still waits for what this gang uses.
 
         Another gang may have been planned on the same capacity: then it is the one that waits.
@@ -86,7 +86,7 @@ class StopNotices:
     # -- what changes them --------------------------------------------------------------------
 
     def announce(
-        self, gang: GangState, notice: StopNotice, now_s: float, *, by_s: float | None = None
+        self, gang: GangState, notice: AnnouncedStop, now_s: float, *, by_s: float | None = None
     ) -> bool:
         """Announce a stop, with a deadline of at most `by_s`; return whether the gang asks for it.
 
@@ -106,15 +106,15 @@ class StopNotices:
         self.announce_to_pods(gang, notice)
         return True
 
-    def restore(self, gang: GangState, notice: StopNotice) -> None:
+    def restore(self, gang: GangState, notice: AnnouncedStop) -> None:
         """Restore a notice of an earlier process; whether it is needed is known at the next tick.
 
-        The stop is announced on its pods again: the earlier process may have ended before it did so.
+        The stop is announced on its pods again: the earlier process may have ended too early.
         """
         notice.restored = True
         self._put(gang, notice)
 
-    def announce_to_pods(self, gang: GangState, notice: StopNotice) -> None:
+    def announce_to_pods(self, gang: GangState, notice: AnnouncedStop) -> None:
         """Announce a stop on the pods of a gang that do not have the announcement yet."""
         if notice.version == gang.version:
             return
@@ -159,7 +159,7 @@ class StopNotices:
                 for _, name in pods:
                     gang.members[name].stop_by_s = None
 
-    def _put(self, gang: GangState, notice: StopNotice) -> None:
+    def _put(self, gang: GangState, notice: AnnouncedStop) -> None:
         gang.run.stop = notice
         gang.mark_changed()
         self._gangs[gang.id] = None
@@ -175,7 +175,7 @@ class StopNotices:
     def _forget(self, gang_id: GangId) -> None:
         del self._gangs[gang_id]
 
-    def sentence(self, notice: StopNotice) -> str:
+    def sentence(self, notice: AnnouncedStop) -> str:
         """Return why a gang is to be stopped, for its owner."""
         match notice.drain:
             case o.DrainReason.QUEUE:
@@ -190,7 +190,7 @@ class StopNotices:
         return f"to be preempted by gang {notice.of} in queue {queue}"
 
 
-def is_answered(gang: GangState, notice: StopNotice) -> bool:
+def is_answered(gang: GangState, notice: AnnouncedStop) -> bool:
     """Return whether a gang saved its work since its stop was announced.
 
     Times may be whole seconds.

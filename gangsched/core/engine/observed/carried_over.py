@@ -7,7 +7,7 @@ from zlib import crc32
 
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
-from gangsched.core.engine.gangs.run import StopNotice
+from gangsched.core.engine.gangs.run import AnnouncedStop
 from gangsched.core.facts import HistoryRestored
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.queues import QuotaKey
@@ -109,11 +109,11 @@ def _stop_of(gang: GangState) -> _Stop:
     }
 
 
-def stop_of(past: HistoryRestored) -> StopNotice | None:
+def stop_of(past: HistoryRestored) -> AnnouncedStop | None:
     """Return the notice that a gang had, None if it had none."""
     if past.stop_since_s is None or past.stop_by_s is None or not past.stop_for:
         return None
-    return StopNotice(past.stop_for, past.stop_cause, past.stop_since_s, past.stop_by_s)
+    return AnnouncedStop(past.stop_for, past.stop_cause, past.stop_since_s, past.stop_by_s)
 
 
 def _declared(gang: GangState) -> int:

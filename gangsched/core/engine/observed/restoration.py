@@ -96,7 +96,7 @@ class Restoration:
     def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
         """Return the state that no object stores.
 
-        Gangs whose stop is announced come first, because others are held back for what they use;
+        Gangs with an announced stop come first, because others are held back for what they use;
         then those with backfill reservations.
         """
         held, kept, gangs = (
