@@ -154,6 +154,29 @@ def test_a_withdrawn_stop_lets_the_job_run_on(laptop, space, tmp_path):
     laptop.wait(lambda: laptop.is_true(space, "train", "Succeeded"), "its end", 60)
 
 
+def test_a_node_that_is_to_stop_lets_a_job_save(laptop, space, tmp_path):
+    command = ["sh", "-c", UNTIL_TOLD, "/checkpoints"]
+    laptop.create_job(space, asks(job("train", 4, command, path=tmp_path)))
+    laptop.wait(lambda: laptop.is_true(space, "train", "Running"), "the job to run", 60)
+    node = laptop.core.read_namespaced_pod("train-master-0", space).spec.node_name
+
+    def stops(at: str | None) -> None:
+        laptop.core.patch_node(node, {"metadata": {"annotations": {names.STOP_ANNOTATION: at}}})
+
+    def shown():
+        return disruption(laptop, space, "train-master-0").get("status")
+
+    try:
+        stops("2999-01-01T00:00:00Z")
+        laptop.wait(lambda: shown() == "True", "the notice", 60)
+    finally:
+        stops(None)
+    laptop.wait(lambda: shown() == "False", "the notice to be withdrawn", 60)
+    laptop.wait_event(space, "StopAnnounced", f"Node {node} is about to stop")
+    tell(tmp_path)
+    laptop.wait(lambda: laptop.is_true(space, "train", "Succeeded"), "its end", 60)
+
+
 # -- who may say so -------------------------------------------------------------------------------
 
 
