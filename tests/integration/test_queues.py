@@ -76,7 +76,7 @@ def test_borrow_and_reclaim(cluster, namespace, queue):
     cluster.wait_placed(namespace, "mine-", 2)
     left = cluster.bound(namespace, "loan-")
     assert len(left) == 2, "one loan is taken back whole, the other stays"
-    cluster.wait_event(namespace, "Preempted", f"of queue {ours}")
+    cluster.wait_event(namespace, "Preempted", f"in queue {ours}")
     cluster.wait(
         lambda: quota(cluster, theirs).get("borrowed") == "0",
         "the loan given back",

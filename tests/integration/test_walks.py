@@ -145,13 +145,13 @@ def test_a_snapshot_is_asked(reader, readme):
 def test_a_tutorial(reader, page):
     """docs/tutorials: what a page says of an answer is in it; it leaves nothing behind."""
     shell, namespace = reader
-    said = "".join(shell.walk(f"docs/tutorials/{page}").values())
+    said = " ".join("".join(shell.walk(f"docs/tutorials/{page}").values()).split())
     shown = {
-        "first-gang.md": (f"helps   4 GPUs of gang {namespace}/job:train-a come free",),
-        "first-queue.md": ("Preempted", "  blue   nvidia.com/gpu        2     4     2"),
+        "first-gang.md": (f"helps 4 GPUs of gang {namespace}/job:train-a come free",),
+        "first-queue.md": ("Preempted", "blue nvidia.com/gpu 2 4 2 "),
         "from-volcano.md": ("Completed",),
         "from-kueue.md": (
-            "helps   1 pod instead of 2",
+            "helps 1 pod instead of 2",
             "borrowed quota included; the gang needs 4",
         ),
     }

@@ -40,6 +40,8 @@ Observe = Callable[[f.Fact], None]
 _RETRY_S = 0.5
 _RIGHTS_S = 10.0
 """Seconds that a starting API server may need to read its RBAC rules."""
+_DENIED_MAX = 12
+"""How often a gate is tried again that the API server does not let be removed."""
 
 
 class PodBinder(Protocol):
@@ -180,6 +182,7 @@ class PodClient:
             {"op": "test", "path": f"{where}/name", "value": names.GATE},
             {"op": "remove", "path": where},
         ]
+        denied = 0
         while True:
             try:
                 await self._client.patch(_path(order.name), patch, JSON_PATCH)
@@ -190,6 +193,13 @@ class PodClient:
                 return pod is not None  # a user, or an earlier call of ours, removed the gate
             except NotFound:
                 return False
+            except RbacDenied as error:  # a new API server on a busy machine reads its rules late
+                denied += 1
+                if denied > _DENIED_MAX:
+                    raise
+                log.warning("pod %s: %s", order.name, error)
+                await asyncio.sleep(_RIGHTS_S)
+                continue
             except (Conflict, Unavailable, Throttled):
                 await asyncio.sleep(_RETRY_S)
                 continue

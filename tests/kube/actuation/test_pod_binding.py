@@ -187,6 +187,17 @@ async def test_a_pod_that_changed_meanwhile_is_ungated_all_the_same(told):
     assert (api.calls, api.looks) == (2, 0)
 
 
+async def test_a_gate_is_tried_again_while_an_api_server_reads_its_rules(told, monkeypatch):
+    monkeypatch.setattr(pod_binding, "_RIGHTS_S", 0.0)
+    api = Api(error_for(403, RBAC), error_for(403, RBAC))
+    assert await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert api.calls == 3
+    api = Api(*[error_for(403, RBAC)] * 100)
+    with pytest.raises(RbacDenied):
+        await pods(api, told).ungate(o.Prepare(*OF, NODE, gated=True))
+    assert api.calls == 13
+
+
 async def test_a_gate_that_may_not_go_is_said(told):
     api = Api(Invalid(422, "a policy says no"))
     with pytest.raises(Invalid, match="a policy says no"):
