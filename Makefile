@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -131,6 +131,15 @@ operators: $(VENV)/ready programs  ## Operators of others, built from their modu
 
 versions: $(VENV)/ready test-programs  ## The kube-apiservers of other versions (8 CPU minutes each), and the tests beside them
 	$(BIN)/pytest -m long tests/integration/test_versions.py tests/integration/test_native_groups.py
+
+# The pins of Katib's client differ from those of the tests.
+build/katib/client: tests/integration/katib/requirements.txt $(VENV)/run
+	@$(BIN)/python -m venv build/katib
+	@$(BIN)/uv pip install --quiet --python build/katib/bin/python -r tests/integration/katib/requirements.txt
+	@touch $@
+
+katib: $(VENV)/ready programs build/katib/client  ## Katib's own client, in an environment of its own, and Katib's algorithms on real trials
+	$(BIN)/pytest -m "long or not long" tests/integration/test_katib_client.py
 
 frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
 	@$(UV) --require-hashes -r requirements-frameworks.lock

@@ -23,6 +23,7 @@ NAMES = (
     "jobs",
     "operators",
     "churn",
+    "consent",
     "docs",
     "flood",
     "hostile",

@@ -105,6 +105,10 @@ class SchedulerConfig(PolicyConfig):
     """Seconds that a gang waits for a repartition (a mig-manager may restart the GPU clients of the
     node) or for moved gangs to terminate, before it is planned again."""
 
+    checkpoint_grace_max_s: float = Field(600.0, ge=0)
+    """Seconds at most that a gang with `checkpointGraceSeconds` gets to save its work before it is
+    stopped; the capacity that it leaves is reserved meanwhile. 0: every gang is stopped at once."""
+
     mig_config_map: str = Field("gpu-operator/gangsched-mig-config", pattern=r"^[^/]+/[^/]+$")
     """ConfigMap (namespace/name) from which NVIDIA's mig-manager reads its layouts."""
 

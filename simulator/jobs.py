@@ -31,7 +31,9 @@ class Job:
 
     At least `minimum` of its `pods` (default: all) must run. When the job is interrupted, it loses
     its work since the last multiple of `checkpoint_s` (None: all work), and its pods terminate
-    after `grace_s`. Its pods have equal requirements unless `parts` gives others.
+    after `grace_s`. With `asks_s`, it asks for so many seconds before it is stopped, and its work
+    is saved `save_s` after the announcement. Its pods have equal requirements unless `parts` gives
+    others.
     """
 
     name: str
@@ -52,6 +54,8 @@ class Job:
     parts: tuple[Part, ...] = ()
     constraints: Constraints = NO_CONSTRAINTS
     namespace: str = "ns"
+    asks_s: float | None = None
+    save_s: float = 0.0
 
     @property
     def id(self) -> GangId:
@@ -89,6 +93,7 @@ class Job:
             min_runtime_s=self.min_runtime_s,
             user=self.user,
             preemptible=self.preemptible,
+            checkpoint_grace_s=self.asks_s,
         )
 
     def all_gpus(self) -> float:

@@ -101,6 +101,7 @@ RUNNERS = {
         "tests/integration/test_experiments.py::test_a_search_runs_to_its_end_and_tells_the_best"
     ),
     ("docs/jobs/mpijob.md", ""): f"{_WALKS}test_an_mpi_job",
+    ("docs/jobs/stopping.md", ""): f"{_WALKS}test_a_job_may_answer_and_a_node_is_to_stop",
     (
         "docs/jobs/operators.md",
         "Training Operator",

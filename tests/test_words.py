@@ -52,6 +52,7 @@ STAYS = {
     ("room", "gangsched/core/placement/choosers.py"): _FORMER,
     ("room", "gangsched/jobs/common/waiting.py"): _STORED,
     ("tell", "gangsched/operators/search/suggestion.py"): "scikit-optimize has this name",
+    ("tell", "gangsched/operators/search/evolution.py"): "the library cmaes has this name",
     ("told", "gangsched/cli/output/tables.py"): _STORED,
     ("told", "gangsched/cli/queries.py"): _STORED,
 }

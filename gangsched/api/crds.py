@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from gangsched.api import names
 from gangsched.api.jobs.jobset import JobSetSpec
-from gangsched.api.jobs.katib import ExperimentSpec, TrialSpec
+from gangsched.api.jobs.katib import ExperimentSpec, SuggestionSpec, TrialSpec
 from gangsched.api.jobs.trainer import RuntimeSpec, TrainJobSpec
 from gangsched.api.jobs.trainingjobs import SPECS
 from gangsched.api.podgroup import (
@@ -286,7 +286,11 @@ CRDS = (
                 ("Age", "date", ".metadata.creationTimestamp"),
             ),
         )
-        for kind, spec in (("Experiment", ExperimentSpec), ("Trial", TrialSpec))
+        for kind, spec in (
+            ("Experiment", ExperimentSpec),
+            ("Suggestion", SuggestionSpec),
+            ("Trial", TrialSpec),
+        )
     ),
     Crd(
         group="trainer.kubeflow.org",

@@ -308,6 +308,7 @@ _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "movable": ("movable", _flag),
     "min-runtime-seconds": ("minRuntimeSeconds", _number),
     "checkpoint-at": ("checkpointAt", _text),
+    "checkpoint-grace-seconds": ("checkpointGraceSeconds", _number),
     "expected-runtime-seconds": ("expectedRuntimeSeconds", _number),
     "max-runtime-seconds": ("maxRuntimeSeconds", _number),
     "ready-timeout-seconds": ("readyTimeoutSeconds", _number),

@@ -20,6 +20,7 @@ KNOWN = frozenset(
         names.RUNTIME_ANNOTATION,
         names.CHECKPOINT_ANNOTATION,
         names.PREEMPTED_ANNOTATION,
+        names.STOP_ANNOTATION,
         names.GATE,
         names.WOKEN_ANNOTATION,
         names.NO_GATE_ANNOTATION,
@@ -28,7 +29,10 @@ KNOWN = frozenset(
         names.MIG_LABEL,
         names.MIG_LAYOUT_ANNOTATION,
         *(key for key in names.INDEX_LABELS if key.startswith(dialects.OURS)),
-        *(f"{names.GROUP}/{key}" for key in ("gang-restarts", "kill-trial", "made-from")),
+        *(
+            f"{names.GROUP}/{key}"
+            for key in ("gang-restarts", "kill-trial", "made-from", "checkpoint-claim")
+        ),
         *(
             f"{names.GROUP}/{key}"
             for key in ("leader", "node-kind", "first-rank", "local", "first-steps")

@@ -32,6 +32,16 @@ RUNTIME_ANNOTATION = "gangsched.io/expected-runtime-seconds"
 CHECKPOINT_ANNOTATION = "gangsched.io/checkpoint-at"
 """Time of a job's last checkpoint (RFC 3339): preemption prefers gangs that lose little work."""
 
+GRACE_ANNOTATION = "gangsched.io/checkpoint-grace-seconds"
+"""How long a gang may take to save its work before it is stopped. Without it, it gets no notice."""
+
+STOP_ANNOTATION = "gangsched.io/stop-at"
+"""Written by us on pods and PodGroups that are to be stopped, and by administrators on nodes: the
+deadline (RFC 3339). A gang that asked for a grace may save its work until then."""
+
+STOP_ANNOUNCED = "StopAnnounced"
+"""The reason in the condition DisruptionTarget of an announced stop."""
+
 PREEMPTED_ANNOTATION = "gangsched.io/preempted-at"
 """gangsched writes it on pods of preempted gangs, with the condition DisruptionTarget."""
 

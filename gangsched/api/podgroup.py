@@ -132,6 +132,15 @@ class PodGroupSpec(ApiModel):
         "preempted.",
         json_schema_extra={"format": "date-time"},
     )
+    checkpointGraceSeconds: int | None = Field(  # noqa: N815
+        None,
+        ge=1,
+        le=86_400,
+        description="Seconds that the gang may take to save its work before it is stopped for "
+        "another gang or for maintenance. The stop is announced by the annotation "
+        "gangsched.io/stop-at; the gang answers with gangsched.io/checkpoint-at. The "
+        "administrator bounds the time. Default: the gang is stopped at once.",
+    )
 
 
 class Assignment(ApiModel):

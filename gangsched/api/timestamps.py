@@ -15,6 +15,7 @@ def rfc3339(at_s: float | None = None) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def rfc3339_micro() -> str:
-    """Return the present moment as metav1.MicroTime has it."""
-    return datetime.fromtimestamp(time.time(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+def rfc3339_micro(at_s: float | None = None) -> str:
+    """Return a moment, by default the present one, as metav1.MicroTime has it."""
+    moment = datetime.fromtimestamp(time.time() if at_s is None else at_s, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -273,6 +273,15 @@ VALUES: Final = UpperBound(
 CANDIDATES: Final = UpperBound(
     10_000, "n_ei_candidates, and initial points of a search", "all are drawn at once"
 )
+PATH_LETTERS: Final = UpperBound(
+    1_024, "letters of the path of a trial's metrics or checkpoints", "Katib allows no longer one"
+)
+SUGGESTED_VALUES: Final = UpperBound(
+    5_000, "values of parameters that a Suggestion lists", "all are in one object"
+)
+TEMPLATE_LETTERS: Final = UpperBound(
+    65_536, "letters of the template of a trial in a ConfigMap", "it is read when it changes"
+)
 TRIAL_BYTES: Final = UpperBound(
     2**20,
     "characters of the job of a trial after its parameters are filled into the template",

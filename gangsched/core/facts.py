@@ -133,7 +133,8 @@ class PodSeen:
     `gated` says whether it has our scheduling gate, and `gated_by` names another gate that has to
     be removed before the pod may be placed. `ended` is true once its containers have ended for good
     (phase Succeeded or Failed); with `failed` its work was not done. No gang is preempted for a pod
-    that does not `preempt`.
+    that does not `preempt`. `checkpoint_s` is when it says that its gang's work was last saved, and
+    `stop_by_s` the deadline of the stop that was announced on it, perhaps by an earlier process.
     """
 
     uid: PodUid
@@ -157,6 +158,8 @@ class PodSeen:
     ready: bool = True
     minimum: int = 0
     preempts: bool = True
+    checkpoint_s: float | None = None
+    stop_by_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +188,8 @@ class HistoryRestored:
     excluded the nodes of `excluded_nodes`, each until a time. `admitted` is the quota that it had
     at once since it started; the pods of `vacated` places ran and are gone. `places` are assigned
     to it, beside the assignments in its status; with `waits_for_capacity` gangs there still
-    terminated.
+    terminated. Its stop was announced at `stop_since_s`, with the deadline `stop_by_s`, for the
+    gang, queue, reservation or node `stop_for`, and for the reason `stop_cause`.
     """
 
     gang: GangId
@@ -206,6 +210,10 @@ class HistoryRestored:
     waits_for_capacity: bool = False
     reserved_start_s: float | None = None
     reserved_nodes: tuple[tuple[PodName, NodeName], ...] = ()
+    stop_since_s: float | None = None
+    stop_by_s: float | None = None
+    stop_for: str = ""
+    stop_cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,18 +103,43 @@ class Preempt:
     is_mutual: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class AnnounceStop:
+    """Announce on pods, and on the object of their gang, that the gang is stopped by `stop_by_s`.
+
+    It may save its work before. Answered by PodSeen or GangSeen with a later checkpoint.
+    """
+
+    gang: GangId
+    pods: tuple[tuple[PodUid, PodName], ...]
+    since_s: float
+    stop_by_s: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WithdrawStop:
+    """Take an announced stop back from pods and from the object of their gang: it runs on."""
+
+    gang: GangId
+    pods: tuple[tuple[PodUid, PodName], ...]
+    reason: str
+
+
 class DrainReason(StrEnum):
     """What an administrator declared that evicts a gang."""
 
     QUEUE = "QueueDrained"
     RESERVATION = "Reservation"
+    NODE = "NodeStops"
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
     """Record that a gang is evicted for an administrator; the evictions follow.
 
-    `of` names the queue that is drained, or the advance reservation of its nodes.
+    `of` names the queue that is drained, the advance reservation of its nodes, or its node that
+    is announced to stop.
     """
 
     gang: GangId
@@ -133,6 +158,8 @@ class ReportReason(StrEnum):
     SHRUNK = "Shrunk"
     BELOW_MINIMUM = "BelowMinimum"
     OUTGROWN = "Outgrown"
+    STOP_ANNOUNCED = "StopAnnounced"
+    STOP_WITHDRAWN = "StopWithdrawn"
     INVALID = "Invalid"
     """Its object cannot be read: the driver reports that, not the engine."""
 
@@ -166,5 +193,7 @@ Order = (
     | Evict
     | Preempt
     | Drain
+    | AnnounceStop
+    | WithdrawStop
     | Report
 )

@@ -38,7 +38,7 @@ class RunningGang:
     `last_checkpoint_s` is its last checkpoint, or else its start. `movable` says that its owner
     allows moves. `surplus_pods` are members beyond its minimum, the first to give back first. A
     `terminating` gang is being evicted. `declared` is what it is planned as once it is preempted,
-    if not as `gang`.
+    if not as `gang`. Within `save_s` it saves its work once a stop is announced; None: it does not.
     """
 
     gang: Gang
@@ -56,6 +56,7 @@ class RunningGang:
     queued_since_s: float = 0.0
     charge: Amounts = ()
     declared: Gang | None = None
+    save_s: float | None = None
 
     if not TYPE_CHECKING:  # a type checker refuses the old names
         spare = RenamedAttribute("surplus_pods")
@@ -63,6 +64,14 @@ class RunningGang:
         leaving = RenamedAttribute("terminating")
         free_s = RenamedAttribute("expected_end_s")
         since_s = RenamedAttribute("queued_since_s")
+
+    def lost_s(self, now_s: float) -> float:
+        """Return for how many seconds its work is expected to be lost if it is stopped now.
+
+        Of a gang that saves its work first, no more is lost than it may take to save.
+        """
+        lost_s = max(now_s - self.last_checkpoint_s, 0.0)
+        return lost_s if self.save_s is None else min(lost_s, self.save_s)
 
     def expected_end_s(self, now_s: float) -> float:
         """Return when its capacity is expected to come free."""

@@ -30,6 +30,7 @@ from gangsched.kube.actuation.pod_binding import (
     PodClient,
     ReadOnlyBinder,
 )
+from gangsched.kube.actuation.stop_writer import StopWriter
 from gangsched.kube.background.deadlines import Deadline, LateError
 from gangsched.kube.background.object_deadlines import ObjectDeadlines
 from gangsched.kube.background.supervisor import BackgroundTasks, StatusWriters, Work
@@ -86,6 +87,7 @@ def _limits(config: SchedulerConfig) -> Limits:
         advice_ttl_s=config.advice_ttl_s,
         retry_interval_s=config.retry_interval_s,
         ready_tries=config.ready_tries,
+        checkpoint_grace_max_s=config.checkpoint_grace_max_s,
     )
 
 
@@ -184,6 +186,7 @@ class Scheduler:
             self.engine,
             pods,
             make_binder(BinderContext(self.engine, pods, observe, self.acts, self.now_s)),
+            StopWriter(client, pods.start),
             MigWriter(client, config.mig_config_map),
             self.status,
             self.redaction,

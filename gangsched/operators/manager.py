@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 Controllers = dict[str, Reconciler[Any]]
 """The controllers by kind."""
 
-_SEARCHERS = ("gjson", "optuna", "scipy", "skopt", "threadpoolctl")
+_SEARCHERS = ("cmaes", "gjson", "optuna", "scipy", "skopt", "threadpoolctl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Protocol
 import msgspec
 
 from gangsched.jobs.common.model import GROUP_VERSION, Json
+from gangsched.jobs.katib.suggestion import KIND as SUGGESTION
 from gangsched.jobs.katib.trial import API_VERSION, JOBS, KIND
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.watch import Watch
@@ -25,7 +26,12 @@ _PARTS: Mapping[str, tuple[str, dict[str, str]]] = {
     "PersistentVolumeClaim": ("/api/v1/persistentvolumeclaims", {}),
     **{
         kind: (f"/apis/{version}/{kind.lower()}s", {})
-        for version, kind in (*JOBS, (API_VERSION, KIND), (GROUP_VERSION, "PodGroup"))
+        for version, kind in (
+            *JOBS,
+            (API_VERSION, KIND),
+            (API_VERSION, SUGGESTION),
+            (GROUP_VERSION, "PodGroup"),
+        )
     },
 }
 """Kinds of parts, and how all of them are listed."""

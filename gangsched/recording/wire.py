@@ -15,7 +15,10 @@ from msgspec import inspect
 
 from gangsched.core import facts as f
 from gangsched.core.engine.limits import Limits
+from gangsched.core.facts import HistoryRestored, PodSeen
 from gangsched.core.model import wire_names
+from gangsched.core.model.gangs import Gang
+from gangsched.core.model.nodes import Node
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -47,11 +50,34 @@ FIELDS: Mapping[type, Mapping[str, str]] = {
 """Wire names of fields by class and present name."""
 
 
+ADDED: Mapping[type, Mapping[str, Any]] = {
+    Gang: {"checkpoint_grace_s": None},
+    HistoryRestored: {
+        "stop_since_s": None,
+        "stop_by_s": None,
+        "stop_for": "",
+        "stop_cause": "",
+    },
+    Limits: {"checkpoint_grace_max_s": 600.0},
+    Node: {"stop_by_s": None},
+    PodSeen: {"checkpoint_s": None, "stop_by_s": None},
+}
+"""Fields that came after the form v1 and are not written with these values, their defaults."""
+
+_NOTHING: Mapping[str, Any] = {}
+_WRITTEN = object()
+
+
 def to_wire(value: Any) -> Any:
     """Return a value as JSON values: without derived fields, and with sets in order."""
     if is_dataclass(value):
         cls: Any = type(value)
-        return {wire: to_wire(getattr(value, name)) for name, wire in _names(cls)}
+        left_out = ADDED.get(cls, _NOTHING)
+        return {
+            wire: to_wire(part)
+            for name, wire in _names(cls)
+            if (part := getattr(value, name)) != left_out.get(name, _WRITTEN)
+        }
     if isinstance(value, Mapping):
         return {key: to_wire(part) for key, part in value.items()}
     if isinstance(value, list | tuple):

@@ -37,6 +37,7 @@ class FaultRates:
     node_repair_s: float = 60.0
     plan_s: float = 0.05
     latency_s: tuple[float, float] = (0.001, 0.5)
+    answer_fails: float = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,8 @@ class GeneratedWorkload:
     runtime_s: tuple[float, float] = (5.0, 120.0)
     sizes: tuple[int, ...] = (1, 1, 2, 4, 8, 16, 32)
     gpus: tuple[int, ...] = (1, 1, 2, 4, 8)
+    asks: float = 0.0
+    """The share of gangs that save their work before they are stopped; half of all are urgent."""
 
 
 @dataclass(slots=True)
@@ -61,6 +64,7 @@ class _Pod:
     runtime_s: float
     node: NodeName | None = None
     ended: bool = False
+    saved_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -72,6 +76,9 @@ class FaultRunResult:
     broken: int = 0
     refused: int = 0
     binds: int = 0
+    announced: int = 0
+    withdrawn: int = 0
+    preempted: int = 0
     end_s: float = 0.0
     log: list[str] = field(default_factory=list)
 
@@ -102,6 +109,7 @@ class FaultWorld:
         self._done: dict[GangId, None] = {}
         self._runtime_s: dict[GangId, float] = {}
         self._partial: dict[GangId, float] = {}
+        self._notices: dict[GangId, o.AnnounceStop] = {}
         self._uids = 0
 
     def run(self, horizon_s: float = 20_000.0) -> FaultRunResult:
@@ -160,6 +168,10 @@ class FaultWorld:
         minimum = size if self._random.random() < 0.7 else max(1, size // 2)
         roles = tuple(replace(role, min_count=minimum) for role in roles)
         gang = Gang(gang_id, minimum, roles, created_s=self._now_s, schedule_timeout_s=20.0)
+        if load.asks:
+            asks = self._random.random() < load.asks
+            priority = self._random.choice((0, 9))
+            gang = replace(gang, priority=priority, checkpoint_grace_s=8.0 if asks else None)
         self._gangs[gang_id] = gang
         self._runtime_s[gang_id] = self._random.uniform(*load.runtime_s)
         self._deliver(f.GangSeen(gang))
@@ -193,7 +205,16 @@ class FaultWorld:
 
     def _deliver_pod(self, pod: _Pod) -> None:
         self._deliver(
-            f.PodSeen(pod.uid, pod.name, pod.needs, pod.gang, "Worker", pod.node, ended=pod.ended)
+            f.PodSeen(
+                pod.uid,
+                pod.name,
+                pod.needs,
+                pod.gang,
+                "Worker",
+                pod.node,
+                ended=pod.ended,
+                checkpoint_s=pod.saved_s or None,
+            )
         )
 
     def _deliver(self, fact: f.Fact) -> None:
@@ -238,12 +259,48 @@ class FaultWorld:
                     self._later(lambda u=uid, n=node: self._bind(u, n))  # type: ignore[misc]
                 case o.Evict(uid=uid):
                     self._later(lambda u=uid: self._evict(u))  # type: ignore[misc]
+                case o.AnnounceStop():
+                    self._announced(order)
+                case o.WithdrawStop(gang_id) if order.pods:
+                    self._notices.pop(gang_id, None)
+                    self.outcome.withdrawn += 1
+                case o.Preempt(gang_id) if not order.pods:
+                    self._preempted(gang_id)
                 case o.Report(reason=o.ReportReason.BROKEN):
                     self.outcome.broken += 1
                 case o.Report(reason=o.ReportReason.PLACED):
                     self.outcome.placed += 1
                 case _:
                     pass
+
+    def _announced(self, order: o.AnnounceStop) -> None:
+        """Have a gang answer after a while, in time or too late; sometimes it does not answer."""
+        if order.gang in self._notices:
+            return
+        self._notices[order.gang] = order
+        self.outcome.announced += 1
+        if self._random.random() < self.faults.answer_fails:
+            return
+        uid = self._random.choice(order.pods)[0]
+        self._at(self._now_s + self._random.uniform(0.1, 12.0), lambda: self._answer(order, uid))
+
+    def _answer(self, order: o.AnnounceStop, uid: PodUid) -> None:
+        pod = self._pods.get(uid)
+        if pod is not None and not pod.ended:
+            pod.saved_s = self._now_s
+            self._deliver_pod(pod)
+
+    def _preempted(self, gang_id: GangId) -> None:
+        """Check that a gang that asks for time had it."""
+        self.outcome.preempted += 1
+        gang, notice = self._gangs[gang_id], self._notices.pop(gang_id, None)
+        if gang.checkpoint_grace_s is None:
+            return
+        members = [pod for pod in self._pods.values() if pod.gang == gang_id]
+        whole = sum(pod.node is not None for pod in members) >= gang.min_member
+        saved = notice is not None and any(p.saved_s >= notice.since_s - 1.0 for p in members)
+        if whole and (notice is None or not (saved or self._now_s >= notice.stop_by_s)):
+            raise ViolationError(f"seed {self.seed}: {gang_id} is stopped before its time")
 
     def _create(self, gang_id: GangId, assignments: o.Assignments) -> None:
         """Create the missing pods of a gang that was planned before creation."""

@@ -85,6 +85,10 @@ class JobRun:
         self._pods: dict[GangId, dict[PodName, PodUid]] = {}
         self._bound: dict[GangId, set[PodUid]] = {}
         self._since_s: dict[GangId, float] = {}
+        self._announced: dict[GangId, float] = {}
+        """Jobs with an announced stop, and its time: no work is done from then on."""
+        self._saved: dict[GangId, float] = {}
+        """Until when the work of a job is saved after its stop was announced."""
         self._waits: dict[GangId, None] = {}
         self._left = self._coming = 0
         self._uids = 0
@@ -294,10 +298,26 @@ class JobRun:
         ran_s = self.now_s - since_s
         every_s = outcome.job.checkpoint_s
         kept_s = ran_s // every_s * every_s if every_s else 0.0
+        kept_s = max(kept_s, self._saved.pop(gang, since_s) - since_s)
+        ran_s = min(ran_s, self._announced.pop(gang, self.now_s) - since_s)
         outcome.done_s += kept_s
         outcome.lost_gpu_s += (ran_s - kept_s) * outcome.job.all_gpus()
         outcome.runs.append((since_s, self.now_s))
         outcome.stopped += 1
+
+    def _stop_announced(self, order: o.AnnounceStop) -> None:
+        """Save the work of a job when its stop is announced, and answer."""
+        gang, outcome = order.gang, self.outcomes[order.gang]
+        if gang in self._announced or gang not in self._since_s:
+            return
+        self._announced[gang] = at_s = self.now_s
+
+        def saved() -> None:
+            if self._announced.get(gang) == at_s and gang in self._since_s:
+                self._saved[gang] = at_s
+                self.observe(f.GangSeen(outcome.job.gang(self.now_s)))
+
+        self.at(self.now_s + outcome.job.save_s, saved)
 
     def _leaves(self, gang: GangId, name: PodName, uid: PodUid) -> None:
         if self._pods.get(gang, {}).get(name) == uid:
@@ -352,6 +372,12 @@ class JobRun:
                     self.preemptions.append(order)
                     if self.checker is not None:
                         self.checker.assigned(order.by)
+                case o.AnnounceStop():
+                    self._stop_announced(order)
+                case o.WithdrawStop(gang):
+                    if order.pods:
+                        self._saved.pop(gang, None)
+                        self._announced.pop(gang, None)
                 case o.Evict(gang, uid, name):
                     if not self._keeps_minimum(gang):
                         self._stopped(gang)

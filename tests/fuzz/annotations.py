@@ -16,6 +16,7 @@ OURS = {
     "movable": "true",
     "min-runtime-seconds": "60",
     "checkpoint-at": "2030-01-01T00:00:00Z",
+    "checkpoint-grace-seconds": "120",
     "expected-runtime-seconds": "600",
     "max-runtime-seconds": "900",
     "ready-timeout-seconds": "60",

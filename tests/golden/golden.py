@@ -12,6 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from gangsched.recording.wire import ADDED
+
 DATA = Path(__file__).parent / "data"
 MODE = os.environ.get("GOLDEN", "")
 _SHOWN = 600
@@ -57,8 +59,10 @@ def _short(line: str | None) -> str:
 def plain(value: Any) -> Any:
     """Return JSON values in which objects are lists of their fields' values, without names."""
     if is_dataclass(value) and not isinstance(value, type):
+        later = ADDED.get(type(value), {})
         shown = (one.name for one in fields(value) if not one.name.startswith("_"))
-        return [plain(getattr(value, name)) for name in shown]
+        values = ((name, getattr(value, name)) for name in shown)
+        return [plain(part) for name, part in values if name not in later or part != later[name]]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, dict):

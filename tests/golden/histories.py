@@ -37,9 +37,13 @@ OTHERS = {
 RECORDED: dict[str, tuple[int, dict[str, str]]] = {
     "default": (3, {}),
     "others": (7, OTHERS),
+    "asked": (12, {}),
     "simple": (5, {"placer": "pack", "sharing": "drf", "backfill": "greedy", "order": "fifo"}),
 }
 """Journals by their names: the seed, and the policies that are not the default ones."""
+
+ASKS: dict[str, tuple[float, float]] = {"asked": (240.0, 12.0)}
+"""Until when a history lasts whose jobs save before they are stopped, and how long they ask for."""
 
 WORDS: dict[type[o.Order], str] = {
     o.Reserve: "Reserve",
@@ -51,6 +55,8 @@ WORDS: dict[type[o.Order], str] = {
     o.Evict: "Evict",
     o.Preempt: "Preempt",
     o.Drain: "Drain",
+    o.AnnounceStop: "AnnounceStop",
+    o.WithdrawStop: "WithdrawStop",
     o.Report: "Report",
 }
 """How golden files name orders, whatever their classes are called."""

@@ -62,7 +62,9 @@ def asks(gpus: int, cpu: int = 1000, **more: object) -> PodRequirements:
 class Recorded(ApiCallJobRun):
     """A history whose every fact, tick, look and plan goes to a file."""
 
-    def __init__(self, seed: int, policies: Policies, file: IO[str]) -> None:
+    def __init__(
+        self, seed: int, policies: Policies, file: IO[str], asks_s: float | None = None
+    ) -> None:
         self._rng = rng = random.Random(seed)
         self._wild: dict[PodUid, f.PodSeen] = {}
         self._late: dict[GangId, int] = {}
@@ -74,6 +76,7 @@ class Recorded(ApiCallJobRun):
         queues.append(Queue("spare", "org", budgets=(budget,), weight=2.0))
         self._queues = queues
         come = [self._asked(one) for one in random_jobs(rng, queues, 40)]
+        come = [replace(job, asks_s=asks_s, save_s=4.0) for job in come] if asks_s else come
         booking = AdvanceReservation("upkeep", 150.0, 200.0, (NodeName("n4"),), evicts=True)
 
         def engine(limits):
@@ -382,8 +385,14 @@ class Recorded(ApiCallJobRun):
         self.at(ends_s + 30.0, lambda: self._leave(uid))
 
 
-def record(seed: int, policies: Policies, file: IO[str]) -> Recorded:
-    """Write the journal of a history to a file."""
-    history = Recorded(seed, policies, file)
-    history.run(UNTIL_S)
+def record(
+    seed: int,
+    policies: Policies,
+    file: IO[str],
+    until_s: float = UNTIL_S,
+    asks_s: float | None = None,
+) -> Recorded:
+    """Write the journal of a history to a file; its jobs ask for `asks_s` before they stop."""
+    history = Recorded(seed, policies, file, asks_s)
+    history.run(until_s)
     return history

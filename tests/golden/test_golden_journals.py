@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 from golden import MODE, agrees, store, stored
-from histories import RECORDED, WORDS, history, path_of, policies_of
+from histories import ASKS, RECORDED, WORDS, history, path_of, policies_of
 from recording import record
 
 from gangsched.core import facts as f
@@ -23,7 +23,7 @@ def recorded():
     if MODE == "record":
         for name, (seed, _) in RECORDED.items():
             file = io.StringIO()
-            record(seed, policies_of(name), file)
+            record(seed, policies_of(name), file, *ASKS.get(name, ()))
             store(path_of(name).name, file.getvalue())
 
 

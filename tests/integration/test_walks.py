@@ -9,6 +9,7 @@ import yaml
 from cluster import Cluster
 from pages import Shell
 
+from gangsched.api import names
 from gangsched.local.plane import Plane
 
 DOWN = "gangsched local down"
@@ -108,6 +109,23 @@ def test_moves_are_looked_for(reader, readme):
     gang, rack = [text for line, text in said.items() if line.startswith("gangsched defrag")]
     assert "no moves within the budget free enough for gang team/job" in gang
     assert "rack" in rack
+
+
+@pytest.mark.torch
+def test_a_job_may_answer_and_a_node_is_to_stop(reader, readme):
+    """docs/jobs/stopping.md, with a namespace team-a."""
+    cluster, _ = readme
+    shell, _ = reader
+    cluster.core.create_namespace({"metadata": {"name": "team-a"}})
+    try:
+        shell.walk("docs/jobs/stopping.md")
+        binding = cluster.json("get", "rolebinding", "checkpoint", "-n", "team-a")
+        assert binding["subjects"][0]["namespace"] == "team-a"
+        node = cluster.json("get", "node", "laptop-0")
+        assert names.STOP_ANNOTATION in node["metadata"]["annotations"]
+    finally:
+        cluster.kubectl("annotate", "node", "laptop-0", f"{names.STOP_ANNOTATION}-")
+        cluster.core.delete_namespace("team-a")
 
 
 def test_a_snapshot_is_asked(reader, readme):

@@ -76,7 +76,7 @@ def tried(name: str, state: str = "Succeeded", value: float | None = None, first
 
 def some(_, tried, count, uid):
     """Suggest one point after the other."""
-    return [{"lr": f"0.{len(tried) + i + 1}"} for i in range(count)]
+    return [experiment.SuggestedPoint({"lr": f"0.{len(tried) + i + 1}"}) for i in range(count)]
 
 
 def ends(steps) -> dict:
@@ -341,8 +341,8 @@ SPACE = "parameters/0/feasibleSpace"
     [
         (
             "algorithm/algorithmName",
-            "pbt",
-            "'pbt' is Katib's and not supported here; allowed are: random",
+            "enas",
+            "'enas' searches a neural architecture (nasConfig), and gangsched searches parameters",
         ),
         ("algorithm/algorithmName", "magic", "'magic' is not known; allowed are: random"),
         ("parallelTrialCount", 7, "spec.parallelTrialCount is 7, above spec.maxTrialCount"),
@@ -397,8 +397,8 @@ SPACE = "parameters/0/feasibleSpace"
         ),
         (
             "metricsCollectorSpec",
-            {"collector": {"kind": "File"}},
-            "collector.kind: File is not supported",
+            {"collector": {"kind": "Magic"}},
+            "spec.metricsCollectorSpec.collector.kind is 'Magic'; allowed are: StdOut, File",
         ),
         ("objective/type", "best", "spec: objective.type: input should be"),
     ],

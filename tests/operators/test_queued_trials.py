@@ -6,6 +6,7 @@ import pytest
 
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.owned_objects import Owned
+from gangsched.jobs.katib.experiment import SuggestedPoint
 from gangsched.operators.evaluation.pool import Evaluators
 from gangsched.operators.kinds import experiment, trial
 
@@ -77,7 +78,9 @@ def test_trials_get_the_queue_of_their_experiment(field):
         },
     }
     metadata = {"name": "e", "namespace": "ns", "uid": "u", field: {OURS: "team", "other": "x"}}
-    owned = Owned({"metadata": metadata, "spec": spec}, {}, {"points": [{"x": "1"}]})
+    owned = Owned(
+        {"metadata": metadata, "spec": spec}, {}, {"points": [SuggestedPoint({"x": "1"})]}
+    )
     created = experiment.experiment_kind(Evaluators()).step(owned, CLOCK).create
     (made,) = [one for one in created if one["kind"] == "Trial"]
     assert made["metadata"][field][OURS] == "team"

@@ -7,8 +7,10 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from gangsched.jobs.katib.experiment import TriedPoint
+from gangsched.operators.search import suggestion
 from gangsched.operators.search.search_space import SpaceError
-from gangsched.operators.search.suggestion import ALGORITHMS, _library, suggest
+from gangsched.operators.search.suggestion import ALGORITHMS
+from gangsched.operators.search.suggestion_request import library
 
 
 def spec(algorithm: str, *parameters, kind="maximize", **settings) -> dict:
@@ -25,13 +27,22 @@ def spec(algorithm: str, *parameters, kind="maximize", **settings) -> dict:
     }
 
 
+def suggest(*call) -> list[dict[str, str]]:
+    """Return the parameters of the next points."""
+    return [point.assignments for point in suggestion.suggest(*call)]
+
+
 RATE = ("rate", "double", {"min": "0.0001", "max": "0.1", "step": "0.0001"})
 BATCH = ("batch", "int", {"min": "16", "max": "256", "step": "16"})
 DROP = ("drop", "double", {"min": "0.0", "max": "0.5"})
 NAME = ("name", "categorical", {"list": ["adam", "sgd", "rmsprop"]})
 DEPTH = ("depth", "discrete", {"list": ["1", "2", "5"]})
 WIDE = ("wide", "double", {"min": "0.000001", "max": "1", "distribution": "logUniform"})
-SEARCHES = [name for name in ALGORITHMS if name != "grid"]
+REQUIRED = {
+    "hyperband": {"r_l": "9", "resource_name": "a"},
+    "pbt": {"n_population": "5", "truncation_threshold": "0.2"},
+}
+SEARCHES = [name for name in ALGORITHMS if name not in ("grid", "cmaes", "hyperband", "pbt")]
 
 
 @pytest.mark.parametrize("algorithm", SEARCHES)
@@ -80,7 +91,8 @@ def test_a_grid_ends():
 def test_a_range_is_counted_and_not_listed(algorithm):
     """A billion values a parameter take no memory, and no time."""
     huge = {"min": "0", "max": "1000000000"}
-    asked = spec(algorithm, *((name, "int", huge) for name in "abcdefg"))
+    given = REQUIRED.get(algorithm, {})
+    asked = spec(algorithm, *((name, "int", huge) for name in "abcdefg"), **given)
     tracemalloc.start()
     points = suggest(asked, [], 2, "u")
     _, peak_bytes = tracemalloc.get_traced_memory()
@@ -111,7 +123,7 @@ def test_spaces_at_the_edge_of_numbers(algorithm):
 
 
 def test_their_algebra_leaves_the_other_cores_alone():
-    _library.cache_clear()
+    library.cache_clear()
     with threadpool_limits(4):
         suggest(spec("bayesianoptimization", DROP), [], 1, "u")
         pools = threadpool_info()

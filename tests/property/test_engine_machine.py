@@ -254,7 +254,8 @@ class EngineMachine(RuleBasedStateMachine):
     def who_runs_is_kept_right(self):
         """What is kept from change to change is what looking at every gang would find."""
         declared = [gang for gang in self.engine.view.gangs.values() if gang.spec]
-        runs = [running_view(gang) for gang in declared if gang.state is State.PLACED]
+        placed = [gang for gang in declared if gang.state is State.PLACED]
+        runs = [running_view(gang) for gang in placed if gang.run.stop is None]
         made = [self.engine.parts.running.estimated(one) for one in runs if one.places]
         found = {one.gang.id: replace(one, estimate=None) for one in self.engine.view.running()}
         assert found == {one.gang.id: replace(one, estimate=None) for one in made}

@@ -15,6 +15,9 @@ from gangsched.core.engine.lifecycle.teardown import Teardown
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.parts import PartClasses
 from gangsched.core.policy import Policies
+from policies.cheapest import Cheapest
+from policies.drf import Drf
+from policies.easy import Easy
 from policies.fifo import Fifo
 from policies.pack import Pack
 from policies.spread import SpreadPlacer
@@ -112,3 +115,13 @@ def test_the_checkers_catch_planted_bugs(classes, found):
 
     with pytest.raises(ViolationError, match=found):
         many_seeds()
+
+
+@pytest.mark.parametrize("seed", [3, 5])
+def test_gangs_that_ask_are_not_stopped_before_their_time(seed):
+    policies = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
+    load = GeneratedWorkload(nodes=4, gangs=25, asks=0.7)
+    outcome = FaultWorld(seed, policies, load).run()
+    assert outcome.finished == 25
+    assert outcome.announced
+    assert outcome.preempted

@@ -146,6 +146,15 @@ class ParameterAssignment(ApiModel):
     value: str
 
 
+class SuggestionSpec(ApiModel):
+    """What a search was asked for; gangsched writes it, as a report."""
+
+    algorithm: Algorithm | None = None
+    earlyStopping: Algorithm | None = None  # noqa: N815
+    requests: int | None = None
+    resumePolicy: str | None = None  # noqa: N815
+
+
 class StoppingRule(ApiModel):
     """When a trial is stopped early."""
 

@@ -93,6 +93,8 @@ class Engine:
                 self._declared(parts.declarations.fold(fact))
         if parts.pending.capacity_freed and parts.capacity.is_anything_held():
             parts.reservations.capacity_freed(now_s)
+        if parts.stops.is_any():
+            parts.preemptions.settle_stops(now_s)
         return parts.outbox.drain()
 
     def _declared(self, change: Change) -> None:
@@ -138,13 +140,20 @@ class Engine:
             parts.feedback.retry_preemption()
             for gang in parts.admitted.reconsider():
                 parts.lifecycle.settle(gang, now_s)
+        parts.stops.withdraw_unknown()
+        drained_gangs = set()
         for drained in parts.drained.find(now_s):
+            drained_gangs.add(drained.gang.id)
             parts.preemptions.drain(drained, now_s)
+        if parts.stops.is_any():
+            parts.preemptions.keep_drained(drained_gangs, now_s)
         for gang_id in parts.timers.due(now_s):
             due = self.parts.table.gangs.get(gang_id)
             if due is not None:
                 parts.due.act(due, now_s)
                 parts.timers.watch(gang_id)
+        if parts.stops.is_any():
+            parts.preemptions.settle_stops(now_s)
         for gang_id in parts.pending.take_unreported(now_s, self.limits.report_interval_s):
             parts.refusals.report(self.parts.table.gangs[gang_id])
         return parts.outbox.drain()
@@ -187,6 +196,8 @@ class Engine:
                 parts.deadlines.shorten_exclusions(gang, now_s)
         if plan.deferred or plan.truncated:
             parts.pending.retry_all()
+        if parts.stops.is_any():
+            parts.preemptions.settle_stops(now_s)
         return parts.outbox.drain()
 
     def _place(self, planned: Planned, now_s: float) -> None:

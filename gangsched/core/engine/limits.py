@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from gangsched.core.model.gangs import Gang
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -14,6 +16,8 @@ class Limits:
     remedies are valid. Refused gangs are planned again after `retry_interval_s` even if no capacity
     came free: time alone may let them preempt others. Every `report_interval_s`, refusals
     that changed are reported. A gang that does not become ready fails after `ready_tries`.
+    No gang gets more than `checkpoint_grace_max_s` to save its work before it is stopped; with 0
+    no stop is announced.
     """
 
     schedule_timeout_s: float = 60.0
@@ -25,3 +29,11 @@ class Limits:
     retry_interval_s: float = 10.0
     report_interval_s: float = 0.2
     ready_tries: int = 5
+    checkpoint_grace_max_s: float = 600.0
+
+    def allowed_grace_s(self, gang: Gang | None) -> float | None:
+        """Return how long a gang may save its work before it is stopped; None: it does not ask."""
+        asked_s = gang.checkpoint_grace_s if gang is not None else None
+        if asked_s is None or self.checkpoint_grace_max_s <= 0:
+            return None
+        return min(asked_s, self.checkpoint_grace_max_s)

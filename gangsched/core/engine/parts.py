@@ -20,6 +20,7 @@ from gangsched.core.engine.lifecycle.member_steps import MemberSteps
 from gangsched.core.engine.lifecycle.preemptions import Preemptions
 from gangsched.core.engine.lifecycle.reservations import Reservations
 from gangsched.core.engine.lifecycle.running import Running
+from gangsched.core.engine.lifecycle.stop_notices import StopNotices
 from gangsched.core.engine.lifecycle.teardown import Teardown
 from gangsched.core.engine.observed.gang_removal import GangRemoval
 from gangsched.core.engine.observed.observed_pods import ObservedPods
@@ -78,7 +79,7 @@ class Parts:
         self.capacity = CapacityWait(self.allocations)
         # Views of gangs, and what is known about their queues.
         declared = (self.declarations, self.allocations)
-        self.running = RunningSet(self.table, *declared, self.history)
+        self.running = RunningSet(settings, self.table, *declared, self.history)
         self.views = PendingViews(*declared, self.history)
         self.rules = QueueRulesReader(self.table, *declared, self.running, self.preemption_history)
         self.refusals = RefusalReports(self.pending, self.outbox)
@@ -117,13 +118,16 @@ class Parts:
         self.due = DueGangs(
             self.settings, self.members, self.deadlines, self.run_times, self.lifecycle
         )
+        self.stops = StopNotices(
+            self.settings, self.table, self.capacity, self.running, self.timers, self.outbox
+        )
         self.reservations = classes.reservations(
             self.allocations, self.pending, self.refusals, self.timers, self.deadlines,
-            self.admitted, self.capacity, self.lifecycle, self.outbox,
+            self.admitted, self.capacity, self.stops, self.lifecycle, self.outbox,
         )  # fmt: skip
         self.preemptions = Preemptions(
-            self.declarations, self.preemption_history, self.run_times, self.members,
-            self.lifecycle, self.outbox,
+            self.table, self.declarations, self.preemption_history, self.run_times, self.members,
+            self.stops, self.lifecycle, self.outbox,
         )  # fmt: skip
 
     def _make_doors(self) -> None:
@@ -134,12 +138,12 @@ class Parts:
         )  # fmt: skip
         self.pods = ObservedPods(
             self.settings, self.table, self.allocations, self.running, self.admitted,
-            self.deadlines, self.members, self.lifecycle, self.removal, self.outbox,
+            self.deadlines, self.members, self.stops, self.lifecycle, self.removal, self.outbox,
         )  # fmt: skip
         self.restoration = Restoration(
             self.settings, self.table, self.allocations, self.preemption_history, self.feedback,
             self.admitted, self.refusals, self.deadlines, self.lifecycle, self.reservations,
-            self.outbox,
+            self.stops, self.outbox,
         )  # fmt: skip
         self.drained = DrainedGangs(self.table, self.declarations, self.allocations)
         self.snapshots = SnapshotBuilder(

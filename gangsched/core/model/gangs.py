@@ -48,8 +48,9 @@ class Gang:
     `max_runtime_s` the run. `implicit` gangs are read off their pods (a label, a bare pod) and
     vanish with the last of them. `priority` None means: that of its pods. `started` means that
     the gang was placed whole before this process began; `charged` is the queue charged then.
-    `checkpoint_s` is when its work was last saved. `movable` gangs may be moved to
-    other nodes, once they ran for `min_runtime_s`.
+    `checkpoint_s` is when its work was last saved. With `checkpoint_grace_s` it saves its work when
+    a stop is announced, within so many seconds (not part of its checksum). `movable` gangs may be
+    moved to other nodes, once they ran for `min_runtime_s`.
     """
 
     id: GangId
@@ -73,6 +74,7 @@ class Gang:
     ready_timeout_s: float | None = None
     max_runtime_s: float | None = None
     charged: str = field(default="", compare=False)
+    checkpoint_grace_s: float | None = field(default=None, repr=False)
 
     @property
     def account(self) -> tuple[str, str]:

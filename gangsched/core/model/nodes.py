@@ -16,7 +16,8 @@ class Node:
 
     `gpu_model` is the product its labels name. `layouts` holds one entry a GPU where the node's
     MIG configuration is known, and is empty where it is not: such a node is counts alone, and its
-    GPUs are never repartitioned.
+    GPUs are never repartitioned. At `stop_by_s` the node is expected to stop: for maintenance, or
+    because its provider takes it back.
     """
 
     name: NodeName
@@ -28,3 +29,4 @@ class Node:
     gpu_memory_mib: int = 0
     layouts: tuple[Layout, ...] = ()
     mig_failed: bool = False
+    stop_by_s: float | None = None

@@ -115,7 +115,7 @@ class Defragmenter:
     def lost_gpu_s(self, gang: RunningGang) -> float:
         """Return the GPU-seconds a gang loses when it is preempted now."""
         gpus = sum(dict(place.needs.requests).get(GPU, 0) for place in gang.places)
-        return max(self.now_s - gang.last_checkpoint_s, 0.0) * gpus
+        return gang.lost_s(self.now_s) * gpus
 
     def _groups_for(self, waiting: PendingGang) -> Iterator[tuple[RunningGang, ...]]:
         """Yield the sets of movable gangs to try: those of each domain, then all."""

@@ -103,7 +103,7 @@ class VictimOptions(Sequence[VictimOption]):
                 yield self._price(candidate, spare, self._cost.gang, whole=False)
         if self._frees_something(running.places):
             gpus = dict(running.charge or self._charge(running.places)).get((GPU, ""), 0) / MILLI
-            lost_s = max(self._request.now_s - running.last_checkpoint_s, 0.0)
+            lost_s = running.lost_s(self._request.now_s)
             price = (lost_s + self._cost.restart_s) * max(gpus, 1) + self._cost.gang
             yield self._price(candidate, running.places, price, whole=True)
 

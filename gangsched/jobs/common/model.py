@@ -1,7 +1,7 @@
 """The input and output of a training job's reconcile. Pod templates stay opaque JSON."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 GROUP_VERSION = "gangsched.io/v1beta1"
@@ -145,9 +145,10 @@ class TrainingJob:
 class PodView:
     """A pod of the job; `exit_code` is that of the main container's last end.
 
-    `disrupted` pods were evicted for another gang, and `cut_short` pods ended after their deletion
-    was requested: their end does not count for the job. `stopping` pods have a deadline that is
-    over.
+    `disrupted` pods were evicted for another gang, or saved their work since their stop was
+    announced (`announced`; an `answered` pod reported the save). `cut_short` pods ended after their
+    deletion was requested. The end of either does not count for the job. `stopping` pods have a
+    deadline that is over.
     """
 
     name: str
@@ -159,6 +160,8 @@ class PodView:
     reason: str = ""
     terminating: bool = False
     disrupted: bool = False
+    announced: bool = False
+    answered: bool = False
     cut_short: bool = False
     stopping: bool = False
     ready: bool = False
@@ -169,6 +172,20 @@ class PodView:
     def done(self) -> bool:
         """Return whether the pod succeeded, and not because it was deleted."""
         return self.phase == "Succeeded" and not self.disrupted and not self.cut_short
+
+
+def with_answers(pods: Iterable[PodView]) -> tuple[PodView, ...]:
+    """Return the pods of a job by name, with what an answer to an announced stop means for all.
+
+    Once one pod reported the checkpoint, no exit code counts: the job is not complete. Before, a
+    pod that exits with 0 has done its work, and one that fails was stopped.
+    """
+    known = sorted(pods, key=lambda pod: pod.name)
+    saved = any(pod.answered for pod in known)
+    return tuple(
+        replace(pod, disrupted=True) if pod.announced and (saved or pod.phase == "Failed") else pod
+        for pod in known
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,8 @@ class Steps:
     """The actions of one step, in the order of the fields; `status` None means unchanged.
 
     No object is created unless all `intents` can be created. `unowned` objects are created
-    without an owner reference: they outlive the owner.
+    without an owner reference: they outlive the owner. `companions` are parts that the owner does
+    not need: their kind may not exist, and their name may be taken.
     """
 
     status: Json | None = None
@@ -53,6 +54,8 @@ class Steps:
     create: list[Json] = field(default_factory=list)
     unowned: list[Json] = field(default_factory=list)
     patch: list[tuple[Ref, Json]] = field(default_factory=list)
+    patch_status: list[tuple[Ref, Json]] = field(default_factory=list)
+    companions: list[Json] = field(default_factory=list)
     delete_owner: bool = False
     requeue_in_s: float | None = None
 

@@ -1,18 +1,22 @@
 """The reconcile of an Experiment (Katib, kubeflow.org/v1beta1): trials until its end."""
 
 import hashlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Literal
 
-from gangsched.core.bounds import TRIAL_BYTES
+from gangsched.core.bounds import TRIAL_BYTES, TRIALS
+from gangsched.core.model.text import whole
 from gangsched.jobs.common import conditions
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps
-from gangsched.jobs.katib import metrics
+from gangsched.jobs.katib import metrics, suggestion
+from gangsched.jobs.katib.checkpoints import Checkpoints
 from gangsched.jobs.katib.status import KatibStep
 from gangsched.jobs.katib.trial import EXPERIMENT_LABEL, FIRST_STEPS, KILL, trial_state
 
@@ -25,9 +29,19 @@ _NAME_LENGTH = 8
 _PLACEHOLDER = re.compile(r"\$\{(trialParameters|trialSpec)\.([^}$]+)\}")
 """Names have no `$`: the search for `}` ends at the next placeholder, so it is linear."""
 
+PLAIN = "\0"
+"""Begins a text of a template that is a placeholder without quotes: its value may be a number."""
+
 _ENOUGH, _START = "min_trials_required", "start_step"
 _MEDIAN = {_ENOUGH: 3, _START: 4}
 """Defaults of the medianstop rule."""
+
+GENERATIONS = ("hyperband", "pbt")
+"""Algorithms with generations of trials. A trial may continue one of an earlier generation."""
+
+GENERATION_LABEL = "pbt.suggestion.katib.kubeflow.org/generation"
+PARENT_LABEL = "pbt.suggestion.katib.kubeflow.org/parent"
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 Assignments = dict[str, str]
 """Values of parameters, by the parameters' names."""
@@ -40,13 +54,25 @@ class TriedPoint:
     assignments: Assignments
     state: Literal["running", "done", "failed"]
     value: float | None = None
+    name: str = ""
+    generation: int = 0
+    parent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SuggestedPoint:
+    """A point to try next; its trial continues the training of its `parent`, if it has one."""
+
+    assignments: Assignments
+    generation: int = 0
+    parent: str = ""
 
 
 class SearchError(Exception):
     """The search will find no point; the message is a clause with the reason."""
 
 
-Suggest = Callable[[Json, list[TriedPoint], int, str], list[Assignments]]
+Suggest = Callable[[Json, list[TriedPoint], int, str], list[SuggestedPoint]]
 """Returns the next points, given a spec, the tried points, a count and the experiment's uid.
 
 Fewer points than requested mean that the search has no more. Equal calls return equal points. A
@@ -93,20 +119,27 @@ class _Experiment(KatibStep):
         self.names = {trial["metadata"]["name"] for trial in self.trials}
         self.metric = self.spec["objective"]["objectiveMetricName"]
         self.strategy = metrics.strategies(self.spec["objective"])[self.metric]
+        self.checkpoints = Checkpoints.of(owned)
 
     def steps(self) -> Steps:
+        self._act()
+        trials = self.trials + [one for one in self.result.create if one["kind"] == "Trial"]
+        suggestion.report_suggestion(self.owned, trials, self.status, self.clock.now, self.result)
+        return self.finish()
+
+    def _act(self) -> None:
+        """Set the status, and create and stop trials."""
         self.set_condition("Created", "ExperimentCreated", "Experiment is created")
         if conditions.is_finished(self.status) and not self._restarts():
             self._count()
             self._stop_running_trials()
-            return self.finish()
+            return
         self._count()
         ended = self._ended() or self._continue()
         if ended is not None:
             self._end(*ended)
         elif self.trials or self.result.create:
             self.set_condition("Running", "ExperimentRunning", "Experiment is running")
-        return self.finish()
 
     # -- state --------------------------------------------------------------------------------
 
@@ -209,6 +242,8 @@ class _Experiment(KatibStep):
             return False
         tried = [self._tried_point(trial) for trial in self.trials]
         points = self.suggest(self.spec, tried, wanted, self.owned.uid)
+        if points and (claim := self.checkpoints.new_claim(self.owned)) is not None:
+            self.result.create.append(claim)
         for point in points:
             self.result.create.append(self._trial(point))
         return not points
@@ -216,22 +251,29 @@ class _Experiment(KatibStep):
     def _tried_point(self, trial: Json) -> TriedPoint:
         assignments = trial["spec"]["parameterAssignments"]
         point = {item["name"]: item["value"] for item in assignments}
+        metadata = trial["metadata"]
+        labels = metadata.get("labels") or {}
+        number = whole(labels.get(GENERATION_LABEL, ""), TRIALS.most) or 0
+        origin = metadata["name"], number, labels.get(PARENT_LABEL, "")
         if trial_state(trial) in _ACTIVE:
-            return TriedPoint(point, "running")
+            return TriedPoint(point, "running", None, *origin)
         value = self._value(trial)
-        return TriedPoint(point, "failed" if value is None else "done", value)
+        return TriedPoint(point, "failed" if value is None else "done", value, *origin)
 
-    def _trial(self, point: Assignments) -> Json:
+    def _trial(self, suggested: SuggestedPoint) -> Json:
         template = self.spec["trialTemplate"]
-        name = self._name()
+        name, point = self._name(), suggested.assignments
+        labels = {EXPERIMENT_LABEL: self.owned.name} | self._origin_labels(suggested)
+        run = fill_template(template, point, name, self.owned.namespace, labels)
+        run = self.checkpoints.mounted(run, name, suggested.parent)
         document: Json = {
             "apiVersion": API_VERSION,
             "kind": "Trial",
-            "metadata": {"name": name, "labels": {EXPERIMENT_LABEL: self.owned.name}},
+            "metadata": {"name": name, "labels": labels},
             "spec": {
                 "objective": self.spec["objective"],
                 "parameterAssignments": [{"name": k, "value": v} for k, v in point.items()],
-                "runSpec": fill_template(template, point, name, self.owned.namespace),
+                "runSpec": run,
                 "retainRun": bool(template.get("retain")),
             },
         }
@@ -249,6 +291,13 @@ class _Experiment(KatibStep):
             document["metadata"]["annotations"] = {FIRST_STEPS: str(settings[_START])}
             document["spec"]["earlyStoppingRules"] = self._rules(settings)
         return document
+
+    def _origin_labels(self, suggested: SuggestedPoint) -> dict[str, str]:
+        """Return Katib's labels of a trial that belongs to a generation."""
+        if self.spec["algorithm"]["algorithmName"] not in GENERATIONS:
+            return {}
+        labels = {GENERATION_LABEL: str(suggested.generation)}
+        return labels | ({PARENT_LABEL: suggested.parent} if suggested.parent else {})
 
     def _rules(self, settings: Mapping[str, int]) -> list[Json]:
         """Return the rule of medianstop: the mean of other trials' values after their first steps.
@@ -307,8 +356,16 @@ class TrialTooLargeError(Exception):
     """A trial's job would be larger than an object may be."""
 
 
-def fill_template(template: Json, point: Assignments, name: str, namespace: str) -> Json:
+def fill_template(
+    template: Json,
+    point: Assignments,
+    name: str,
+    namespace: str,
+    origin: Mapping[str, str] = _NO_LABELS,
+) -> Json:
     """Return a trial's job: the template with its placeholders `${...}` replaced.
+
+    Placeholders may name labels of the template, and those of the trial that are in `origin`.
 
     Raises:
         KeyError: a placeholder names a parameter or field that does not exist.
@@ -321,6 +378,9 @@ def fill_template(template: Json, point: Assignments, name: str, namespace: str)
     metadata = spec.get("metadata") or {}
     fields = {"Name": name, "Namespace": namespace}
     fields |= {"Kind": spec["kind"], "APIVersion": spec["apiVersion"]}
+    fields |= {
+        f"Labels[{label}]": origin.get(label, "") for label in (GENERATION_LABEL, PARENT_LABEL)
+    }
     for key in ("Annotations", "Labels"):
         fields |= {f"{key}[{k}]": v for k, v in (metadata.get(key.lower()) or {}).items()}
     left = TRIAL_BYTES.most
@@ -342,6 +402,8 @@ def fill_template(template: Json, point: Assignments, name: str, namespace: str)
         return charged((named if match[1] == "trialParameters" else fields)[match[2]])
 
     def fill(value: object) -> object:
+        if isinstance(value, str) and value.startswith(PLAIN):
+            return _number(_PLACEHOLDER.sub(replacement, value.removeprefix(PLAIN)))
         if isinstance(value, str):
             return _PLACEHOLDER.sub(replacement, value)
         if isinstance(value, dict):
@@ -351,6 +413,17 @@ def fill_template(template: Json, point: Assignments, name: str, namespace: str)
     job = fill(spec)
     assert isinstance(job, dict)  # noqa: S101 -- the template is a mapping
     return job
+
+
+def _number(text: str) -> int | float | str:
+    """Return the value of a plain scalar of YAML, as far as parameters have such values."""
+    for number in (int, float):
+        try:
+            value = number(text)
+        except ValueError:
+            continue
+        return value if math.isfinite(value) else text
+    return text
 
 
 def used_parameters(template: Json) -> set[str]:

@@ -1,10 +1,12 @@
 """The metrics of a trial: the value that counts, and the early-stopping rule (Katib)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gangsched.jobs.common.model import Json
 
 UNAVAILABLE = "unavailable"
+
+_EXTREMES: tuple[tuple[str, Callable[..., str]], ...] = (("min", min), ("max", max))
 
 Series = dict[str, list[float]]
 """The values of each metric, in the order of the log."""
@@ -23,6 +25,18 @@ def observation(series: Series) -> Json:
             for name, values in series.items()
         ]
     }
+
+
+def merged_observation(known: Json, observed: Json) -> Json:
+    """Return the metrics of a trial after another look at its log, which may have been rotated."""
+    before = {metric["name"]: metric for metric in known.get("metrics") or []}
+    return {"metrics": [_joined(before.get(new["name"]), new) for new in observed["metrics"]]}
+
+
+def _joined(known: Json | None, new: Json) -> Json:
+    if known is None or UNAVAILABLE in (known["latest"], new["latest"]):
+        return new if known is None or known["latest"] == UNAVAILABLE else known
+    return new | {key: pick(known[key], new[key], key=float) for key, pick in _EXTREMES}
 
 
 def value_of(observed: Json, name: str, strategy: str) -> float | None:

@@ -34,6 +34,9 @@ JOBS: tuple[tuple[str, str], ...] = (
 
 OVER = ("Succeeded", "Failed", "Killed", "MetricsUnavailable", "EarlyStopped")
 _LOOK_S = 5.0
+READ_S = 30.0
+"""Seconds between two looks at the metrics of a trial that runs and has no stopping rule."""
+
 _LOG_LATE_S = 30.0
 """How long after a job's end its log may be missing."""
 
@@ -43,12 +46,16 @@ class TrialJobOutcome:
     """The state of a trial's job: how it ended, and the metrics in its log.
 
     `ended` is empty while the job runs; `series` is None if there is no log. `unreadable` is a
-    clause with the reason why the log can never be read.
+    clause with the reason why the log can never be read. `recent`: only the last lines were read.
+    `log` says which log has the metrics, and `without_metrics` that none does.
     """
 
     ended: str = ""
     series: metrics.Series | None = None
     unreadable: str = ""
+    recent: bool = False
+    log: str = "the log"
+    without_metrics: bool = False
 
 
 def trial_state(trial: Json) -> str:
@@ -108,16 +115,16 @@ class _Trial(KatibStep):
         match self.outcome.ended:
             case "failed":
                 self._end("Failed", "TrialFailed", "Trial has failed")
-            case "succeeded" if self._has_value():
-                self._end("Succeeded", "TrialSucceeded", "Trial has succeeded")
             case "succeeded" if self.outcome.series is None and not self._log_is_late():
                 self.result.requeue_in(_LOOK_S)
+            case "succeeded" if self._has_value() or self.outcome.without_metrics:
+                self._end("Succeeded", "TrialSucceeded", "Trial has succeeded")
             case "succeeded":
                 name = self.spec["objective"]["objectiveMetricName"]
                 self._end(
                     "MetricsUnavailable",
                     "TrialMetricsUnavailable",
-                    f"Metrics are not available: the log has no line {name}=NUMBER",
+                    f"Metrics are not available: {self.outcome.log} has no line {name}=NUMBER",
                 )
             case _:
                 self._stop_early()
@@ -132,6 +139,7 @@ class _Trial(KatibStep):
     def _stop_early(self) -> None:
         rules = self.spec.get("earlyStoppingRules") or []
         if not rules:
+            self.result.requeue_in(READ_S)
             return
         self.result.requeue_in(_LOOK_S)
         objective = self.spec["objective"]
@@ -145,11 +153,12 @@ class _Trial(KatibStep):
             return
         observed = metrics.observation(self.outcome.series)
         if any(values for values in self.outcome.series.values()):
-            self.status["observation"] = observed
+            known = self.status.get("observation") or {}
+            self.status["observation"] = metrics.merged_observation(known, observed)
         text = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
         count = min(whole(text) or 0, FIRST_VALUES.most)
         values = self.outcome.series.get(self.spec["objective"]["objectiveMetricName"]) or []
-        if count and values:
+        if count and values and not self.outcome.recent:
             first = values[:count]
             self.status["firstStepsMean"] = repr(sum(first) / len(first))
 

@@ -290,7 +290,8 @@ class _ActiveJob(JobReconcile):
 
     def _failing(self) -> list[PodView]:
         """Return failed pods that are to be recreated; a job may tolerate the loss of some."""
-        roles = [(pod, self._role_of(pod)) for pod in self.seen.pods if pod.phase == "Failed"]
+        ended = [pod for pod in self.seen.pods if pod.phase == "Failed" or _is_saved(pod)]
+        roles = [(pod, self._role_of(pod)) for pod in ended]
         return [
             pod
             for pod, role in roles
@@ -377,6 +378,11 @@ class _ActiveJob(JobReconcile):
         self._delete([pod for pod in self.seen.pods if not pod.terminating])
         self.actions.delete_group = True
         return True
+
+
+def _is_saved(pod: PodView) -> bool:
+    """Return whether a pod exited with 0 after its stop was announced and the work was saved."""
+    return pod.phase == "Succeeded" and pod.announced and pod.disrupted
 
 
 def _is_final(pod: PodView, role: JobRole) -> bool:

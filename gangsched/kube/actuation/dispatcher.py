@@ -9,6 +9,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.kube.actuation.mig_writer import MigWriter
 from gangsched.kube.actuation.pod_binding import PodBinder, PodClient
+from gangsched.kube.actuation.stop_writer import StopWriter
 from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.podgroup_status import PodGroupStatusWriter
 from gangsched.kube.status.redaction import Redaction
@@ -24,6 +25,7 @@ class Dispatcher:
     engine: SchedulingEngine
     pods: PodClient
     binder: PodBinder
+    stops: StopWriter
     mig: MigWriter
     status: PodGroupStatusWriter
     redaction: Redaction
@@ -52,6 +54,14 @@ class Dispatcher:
             case o.RepartitionGpus():
                 log.info("repartitioning GPUs of %s for %s", order.node, order.gang)
                 pods.start(self.mig.repartition(order))
+            case o.AnnounceStop():
+                log.info("%s is to be stopped: %s", order.gang, order.reason)
+                shown = self.redaction.redact(order.reason, order.gang)
+                self.stops.announce(order, shown)
+                self.status.announce_stop(order, shown)
+            case o.WithdrawStop():
+                self.stops.withdraw(order)
+                self.status.withdraw_stop(order)
             case o.Preempt() | o.Drain():
                 self._preempted(order)
             case o.Report():

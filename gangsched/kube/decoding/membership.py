@@ -53,6 +53,9 @@ _KAI_KEY = "pod-group-name"
 _KUEUE, _KUEUE_COUNT = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
 _LWS = "leaderworkerset.sigs.k8s.io"
 _RAY = "ray.io/cluster"
+_GRACE_MAX_S = 86_400
+"""As in the field checkpointGraceSeconds of a PodGroup."""
+
 _JOBSET = "jobset.sigs.k8s.io"
 _TRAINING = "training.kubeflow.org"
 _OWNERS = (
@@ -173,7 +176,13 @@ def implicit_gang(pod: Pod) -> Gang | None:
         # the first pod, so another user cannot change it.
         user=user_of(metadata.annotations, metadata.namespace),
         implicit=True,
+        checkpoint_grace_s=grace_of(metadata.annotations),
     )
+
+
+def grace_of(annotations: Mapping[str, str]) -> float | None:
+    """Return how long pods without a group ask to save their work; None where they do not."""
+    return whole(annotations.get(names.GRACE_ANNOTATION, ""), _GRACE_MAX_S) or None
 
 
 def minimum_of(pod: Pod) -> int | None:

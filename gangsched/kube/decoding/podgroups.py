@@ -86,6 +86,7 @@ def pod_group(
         preemptible=spec.preemptible,
         ready_timeout_s=spec.readyTimeoutSeconds,
         max_runtime_s=spec.maxRuntimeSeconds,
+        checkpoint_grace_s=spec.checkpointGraceSeconds,
         charged=status.queue,
     )
     return gang, status, group.metadata.uid

@@ -29,7 +29,13 @@ from gangsched.kube.decoding.constraints import pod_constraints, share
 from gangsched.kube.decoding.membership import foreign_id, gang_of, minimum_of, rank_of, role_of
 from gangsched.kube.decoding.native_groups import NEVER
 from gangsched.kube.decoding.pod_limits import check, check_lengths
-from gangsched.kube.decoding.quantities import DecodeError, at_most, parse_amounts, parse_timestamp
+from gangsched.kube.decoding.quantities import (
+    DecodeError,
+    at_most,
+    parse_amounts,
+    parse_time_annotation,
+    parse_timestamp,
+)
 from gangsched.kube.decoding.schemas import (
     Amounts,
     BareSpec,
@@ -299,6 +305,8 @@ def pod_fact(
         invalid=invalid if ours else "",
         minimum=_started_with(annotations) if spec.node_name else 0,
         preempts=spec.preemption_policy != NEVER,
+        checkpoint_s=parse_time_annotation(annotations, names.CHECKPOINT_ANNOTATION),
+        stop_by_s=parse_time_annotation(annotations, names.STOP_ANNOTATION),
     )
 
 

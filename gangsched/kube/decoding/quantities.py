@@ -1,7 +1,7 @@
 """Quantities of the Kubernetes API in the units of the core, and the error of malformed fields."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -112,3 +112,14 @@ def parse_timestamp(timestamp: str) -> float:
     if len(timestamp) > _LETTERS:
         raise ValueError("too long")
     return datetime.fromisoformat(timestamp).timestamp()
+
+
+def parse_time_annotation(annotations: Mapping[str, str], key: str) -> float | None:
+    """Return the time in an annotation; None if there is none, or it is no RFC 3339 time."""
+    text = annotations.get(key)
+    if not text:
+        return None
+    try:
+        return parse_timestamp(text)
+    except (ValueError, OverflowError):
+        return None

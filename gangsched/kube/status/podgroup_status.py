@@ -14,11 +14,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gangsched.api import keys, names
-from gangsched.api.timestamps import rfc3339
+from gangsched.api.timestamps import rfc3339, rfc3339_micro
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import Reason
-from gangsched.core.orders import Release, Report, ReportReason, Reserve
+from gangsched.core.orders import (
+    AnnounceStop,
+    Release,
+    Report,
+    ReportReason,
+    Reserve,
+    WithdrawStop,
+)
 from gangsched.core.planning.forecast import Prediction
 from gangsched.core.snapshot import BackfillReservation
 from gangsched.kube.client.client import MERGE, STRATEGIC, KubeClient
@@ -27,6 +34,7 @@ from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.kube.client.paths import object_path
 from gangsched.kube.decoding.external.groups import ExternalKind
 from gangsched.kube.status import other_schedulers
+from gangsched.kube.status.disruptions import disruption_target, no_disruption
 from gangsched.kube.status.events import MESSAGE_LETTERS_MAX, ObjectRef, post_event
 from gangsched.kube.status.external_status import ExternalStatus, status_of
 from gangsched.kube.status.other_schedulers import OtherSchedulers
@@ -58,6 +66,16 @@ _PASSING_S: dict[str, float] = {
 """Reasons that most gangs have only for a moment, and the seconds after which they are reported.
 Otherwise every pod of a large gang would cost a status write and an Event. Pods are observed before
 the object that declares their gang, and are deleted after it."""
+
+_RUNS = frozenset(
+    {
+        ReportReason.PLACED,
+        ReportReason.STOP_ANNOUNCED,
+        ReportReason.STOP_WITHDRAWN,
+        Reason.NOT_ADMITTED,
+    }
+)
+"""Reasons in the state PLACED with which a whole gang runs."""
 
 _EVENTS_MAX = 8
 
@@ -121,6 +139,19 @@ class PodGroupStatusWriter:
         self._subjects.pop(gang, None)
         self._records.pop(gang, None)
         self._invalid.pop(gang, None)
+
+    def announce_stop(self, order: AnnounceStop, reason: str) -> None:
+        """Write on the object of a gang that the gang is to be stopped."""
+        record = self._records.setdefault(order.gang, StatusRecord())
+        record.stop = disruption_target(order.since_s, reason)
+        record.stop_at = rfc3339_micro(order.stop_by_s)
+        self._changed(order.gang, record)
+
+    def withdraw_stop(self, order: WithdrawStop) -> None:
+        """Write on the object of a gang that the gang runs on, or is stopped now."""
+        record = self._records.setdefault(order.gang, StatusRecord())
+        record.stop, record.stop_at = no_disruption(order.reason), None
+        self._changed(order.gang, record)
 
     def apply(self, order: Reserve | Release | Report) -> None:
         """Apply an order that changes the status of a gang."""
@@ -291,13 +322,20 @@ class PodGroupStatusWriter:
                     self._queue.put(gang)
 
     async def _write_status(self, subject: ObjectRef, record: StatusRecord) -> None:
-        placed = record.state == State.PLACED and record.reason in (
-            ReportReason.PLACED,
-            Reason.NOT_ADMITTED,
-        )
+        placed = record.state == State.PLACED and record.reason in _RUNS
         scheduled = "True" if placed else "False"
         if scheduled != record.scheduled:
             record.scheduled, record.since = scheduled, rfc3339()
+        conditions: list[dict[str, Any]] = [
+            {
+                "type": "Scheduled",
+                "status": scheduled,
+                "reason": record.reason or "Pending",
+                "message": record.message,
+                "lastTransitionTime": record.since,
+            }
+        ]
+        conditions += [record.stop] if record.stop is not None else []
         body = {
             "phase": record.state,
             "message": record.message,
@@ -308,19 +346,16 @@ class PodGroupStatusWriter:
             "assignments": [
                 {"pod": pod.split("/", 1)[1], "node": node} for pod, node in record.assignments
             ],
-            "conditions": [
-                {
-                    "type": "Scheduled",
-                    "status": scheduled,
-                    "reason": record.reason or "Pending",
-                    "message": record.message,
-                    "lastTransitionTime": record.since,
-                }
-            ],
+            "conditions": conditions,
         }
+        path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}/podgroups"
+        if record.written_stop_at != record.stop_at:
+            stop_at, annotations = record.stop_at, {names.STOP_ANNOTATION: record.stop_at}
+            metadata = {"uid": subject.uid, "annotations": annotations}
+            await self.client.patch(object_path(path, subject.name), {"metadata": metadata})
+            record.written_stop_at = stop_at
         if record.matches(body):
             return
-        path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{subject.namespace}/podgroups"
         await self._patch(path, subject, body)
         record.written = body
 

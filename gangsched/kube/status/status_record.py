@@ -23,6 +23,7 @@ WARNINGS = frozenset(
         ReportReason.INVALID,
         ReportReason.PREEMPTED,
         ReportReason.SHRUNK,
+        ReportReason.STOP_ANNOUNCED,
         Reason.GIVEN_UP,
         Reason.PLAN_FAILED,
         keys.REASON,
@@ -49,6 +50,9 @@ _REFUSALS = frozenset({"Unschedulable", "UnschedulableOnNodePool", *VERSIONS.val
 """Conditions of Volcano, KAI and Kubernetes with our message and with their reason."""
 
 _HINTS = 4
+_UNKNOWN = "unknown"
+"""An earlier process announced a stop on the object of the gang."""
+
 _TIMES = frozenset({"lastTransitionTime", "transitionID"})
 
 
@@ -84,6 +88,9 @@ class StatusRecord:
     stored: Mapping[str, Any] | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
     hints: frozenset[str] = frozenset()
+    stop: dict[str, Any] | None = None
+    stop_at: str | None = None
+    written_stop_at: str | None = None
 
     def hint(self, reason: str, message: str) -> bool:
         """Add an Event with a hint; return whether it is new. A gang gets at most four hints."""
@@ -165,6 +172,9 @@ def from_stored(stored: Mapping[str, Any]) -> StatusRecord:
     record = StatusRecord(stored=stored, before=stored)
     conditions = stored.get("conditions") or stored.get("schedulingConditions") or ()
     for condition in (item for item in conditions if isinstance(item, dict)):
+        if condition.get("type") == "DisruptionTarget":
+            record.written_stop_at = _UNKNOWN
+            continue
         record.since = condition.get("lastTransitionTime", "")
         if condition.get("type") == "Scheduled" and "phase" in stored:
             record.scheduled = condition.get("status", "")

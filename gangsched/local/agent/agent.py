@@ -146,6 +146,8 @@ class Agent(Reporter):
             self._begin(pod)
         elif worker is not None:
             worker.bound(pod["spec"].get("activeDeadlineSeconds"))
+            if worker.pod["metadata"].get("annotations") != metadata.get("annotations"):
+                worker.annotate(metadata.get("annotations") or {})
             if worker.pod["metadata"].get("labels") != metadata.get("labels"):
                 worker.pod["metadata"]["labels"] = metadata.get("labels") or {}
                 self._write_hosts()  # Services select by them
@@ -205,6 +207,10 @@ class Agent(Reporter):
         namespace = metadata["namespace"]
         host = worker.pod["spec"].get("hostname") or metadata["name"]
         lines = [f"{worker.ip} {host}", "127.0.0.1 localhost", self.gateway.hosts_line]
+        lines += [
+            f"{alias['ip']} {' '.join(alias.get('hostnames') or [])}"
+            for alias in worker.pod["spec"].get("hostAliases") or []
+        ]
         for service in self._services.values():
             if service["metadata"]["namespace"] != namespace:
                 continue

@@ -8,7 +8,10 @@ from gangsched.local.agent.spec import Json
 
 @dataclass(slots=True)
 class ContainerRuns:
-    """One container over all its runs; `waiting` is a reason and a message."""
+    """One container over all its runs; `waiting` is a reason and a message.
+
+    A sidecar is `ending` once the other containers have ended: it does not begin again.
+    """
 
     spec: Json
     init: bool = False
@@ -18,6 +21,7 @@ class ContainerRuns:
     restarts: int = 0
     waiting: tuple[str, str] = ("ContainerCreating", "")
     done: bool = False
+    ending: bool = False
 
     @property
     def sidecar(self) -> bool:

@@ -212,15 +212,23 @@ def files(volume: Json, pod: Json, objects: Objects, pod_ip: str) -> dict[str, t
     return _source_files(volume, pod, objects, pod_ip)
 
 
+def downward_files(volume: Json, pod: Json, pod_ip: str) -> dict[str, bytes]:
+    """Return the files of a volume that show fields of the pod: path -> content."""
+    sources = (volume, *(volume.get("projected") or {}).get("sources", []))
+    return {
+        item["path"]: pod_field(pod, item["fieldRef"]["fieldPath"], pod_ip).encode()
+        for source in sources
+        for item in (source.get("downwardAPI") or {}).get("items", [])
+        if "fieldRef" in item
+    }
+
+
 def _source_files(
     source: Json, pod: Json, objects: Objects, pod_ip: str
 ) -> dict[str, tuple[bytes, int]]:
     if "downwardAPI" in source:
-        return {
-            item["path"]: (pod_field(pod, item["fieldRef"]["fieldPath"], pod_ip).encode(), 0o644)
-            for item in source["downwardAPI"].get("items", [])
-            if "fieldRef" in item
-        }
+        shown = downward_files(source, pod, pod_ip)
+        return {path: (content, 0o644) for path, content in shown.items()}
     for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
         if field not in source:
             continue

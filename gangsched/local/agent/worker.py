@@ -192,13 +192,26 @@ class PodWorker:
             results = await asyncio.gather(*(self._keep(c, policy) for c in main))
             failed = not all(results)
         if not self._stopping:
+            await self._end_sidecars()
             self._ended = "Failed" if failed else "Succeeded"
-            for container in self._containers:
-                if container.sidecar and container.run is not None:
-                    container.run.kill()
             await self._report(self._ended)
             if self._sandbox is not None:
                 self._sandbox.close()
+
+    async def _end_sidecars(self) -> None:
+        """End the sidecars in the reverse order: SIGTERM, grace period, SIGKILL."""
+        grace_s = float(self.pod["spec"].get("terminationGracePeriodSeconds", _GRACE_S))
+        for container in reversed(self._containers):
+            if not container.sidecar:
+                continue
+            container.ending = True
+            run = container.run
+            if run is not None:
+                run.signal(signal.SIGTERM)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(grace_s):
+                        await run.wait()
+                run.kill()
 
     def _init_policy(self) -> str:
         never = self.pod["spec"].get("restartPolicy") == "Never"
@@ -267,6 +280,19 @@ class PodWorker:
                 (place / wanted["path"]).write_bytes(token)
         return place
 
+    def annotate(self, annotations: dict[str, str]) -> None:
+        """Take over changed annotations, and write files of the downward API again."""
+        self.pod["metadata"]["annotations"] = annotations
+        for volume in self.pod["spec"].get("volumes", []):
+            place = self._mounts.get(volume["name"])
+            if place is None:
+                continue  # the files are written when the pod is set up
+            for name, content in pods.downward_files(volume, self.pod, self.ip).items():
+                draft = place / f".{name.replace('/', '.')}.new"
+                draft.write_bytes(content)
+                draft.chmod(0o644)
+                draft.rename(place / name)  # a reader sees the old file or the new one
+
     def _all_mounts(self) -> list[Mount]:
         """Return every mount of the pod; as containers share one root, equal paths must agree."""
         volumes = {volume["name"]: volume for volume in self.pod["spec"].get("volumes", [])}
@@ -301,7 +327,7 @@ class PodWorker:
     async def _keep(self, container: ContainerRuns, policy: str) -> bool:
         """Run a container by its restart policy; return whether its last run succeeded."""
         pause_s = _RESTART_S
-        while not self._stopping:
+        while not self._stopping and not container.ending:
             if container.run is None and not await self._retry(lambda: self._begin(container)):
                 break
             run = container.run
@@ -310,7 +336,7 @@ class PodWorker:
             container.run = None
             container.before_last, container.last = container.last, ended
             again = policy == "Always" or (policy == "OnFailure" and ended.code != 0)
-            if not again or self._stopping:
+            if not again or self._stopping or container.ending:
                 container.done = True
                 await self._report(self._phase())
                 return ended.code == 0

@@ -90,6 +90,16 @@ class ApiWriter:
             answer = await self.patch(api_version, ref, known["metadata"]["uid"], change)
             self._owned.merge_part_response(ref, answer)
 
+    async def patch_part_status(self, api_version: str, ref: Ref, status: Json) -> None:
+        """Change the status of a part that is known, if it still exists."""
+        known = self._owned.parts.get(ref)
+        if known is None:
+            return
+        body = {"metadata": {"uid": known["metadata"]["uid"]}, "status": status}
+        with suppress(NotFound):
+            answer = await self.client.patch(f"{self._path(api_version, ref)}/status", body)
+            self._owned.merge_part_response(ref, msgspec.json.decode(answer))
+
     async def delete_part(self, api_version: str, ref: Ref, policy: str = "Background") -> bool:
         """Delete a part if it is known; return whether it was known."""
         known = self._owned.parts.get(ref)

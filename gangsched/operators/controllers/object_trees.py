@@ -11,6 +11,7 @@ from gangsched.api import keys
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, set_condition, true_condition
 from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
 from gangsched.operators.api_objects import NO_ENV, clock, with_env
 from gangsched.operators.controllers.job_observer import JobObserver
 from gangsched.operators.controllers.owned_objects import NoRecord
@@ -97,6 +98,11 @@ class ObjectTrees:
             await writer.create_unowned(document)
         for ref, change in steps.patch:
             await writer.patch_part(self._versions[ref[0]], ref, change)
+        for ref, status in steps.patch_status:
+            await writer.patch_part_status(self._versions[ref[0]], ref, status)
+        for document in steps.companions:
+            with suppress(KubeError):  # an Event says why; the next step tries again
+                await writer.create_part(document)
         if steps.delete_owner:
             await writer.delete_owner()
 

@@ -16,6 +16,7 @@ from gangsched.jobs.common.model import (
     Observed,
     PodView,
     TrainingJob,
+    with_answers,
 )
 from gangsched.jobs.common.owned_objects import is_terminating
 from gangsched.jobs.common.templates import is_contained
@@ -103,7 +104,7 @@ class PodJobs:
         group = own.get(("PodGroup", job.name))
         return Observed(
             vanished=tuple(view(pod) for pod in vanished if owner_uid(pod) == job.uid),
-            pods=tuple(sorted(pods, key=lambda pod: pod.name)),
+            pods=with_answers(pods),
             services=frozenset(name for kind, name in own if kind == "Service"),
             group=waiting.parse_group_view(group) if group is not None else None,
             wait_reason=record.wait_reason,

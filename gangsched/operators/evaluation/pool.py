@@ -22,7 +22,7 @@ from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S, EVALUATION_TRIES
 from gangsched.core.model.text import shown
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned
-from gangsched.jobs.katib.experiment import Assignments, TriedPoint
+from gangsched.jobs.katib.experiment import SuggestedPoint, TriedPoint
 from gangsched.jobs.katib.metrics import Series
 from gangsched.kube.client.namespace_queue import NamespaceFairQueue
 from gangsched.operators.evaluation.program import LENGTH, Answer, Request
@@ -120,7 +120,7 @@ class Evaluators:
 
     async def points(
         self, owned: Owned, spec: Json, tried: list[TriedPoint], count: int
-    ) -> list[Assignments]:
+    ) -> list[SuggestedPoint]:
         """Return the next points of a search.
 
         Raises:
@@ -130,7 +130,12 @@ class Evaluators:
         """
         needed = {key: spec[key] for key in ("algorithm", "objective", "parameters")}
         answer = await self._ask(owned, "points", [needed, tried, count, owned.uid])
-        return msgspec.convert(answer, list[Assignments])
+        return msgspec.convert(answer, list[SuggestedPoint])
+
+    async def template(self, owned: Owned, text: str) -> Json:
+        """Return the job of a template that is text. Raises the same errors as `points`."""
+        answer = await self._ask(owned, "template", [text])
+        return msgspec.convert(answer, Json)
 
     # -- answers --------------------------------------------------------------------------------
 

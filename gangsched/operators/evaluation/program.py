@@ -16,9 +16,10 @@ from typing import IO, Any
 
 import msgspec
 
-from gangsched.jobs.katib.experiment import Assignments, TriedPoint
+from gangsched.jobs.katib.experiment import SuggestedPoint, TriedPoint
 from gangsched.operators.search.expressions import ExpressionError, matching
 from gangsched.operators.search.search_space import SpaceError
+from gangsched.operators.search.template_text import TemplateError
 
 LENGTH = struct.Struct(">I")
 """Format of the length before each request and answer."""
@@ -48,16 +49,23 @@ def _values(log: bytes, names: list[str], filters: list[str]) -> dict[str, list[
     return read(log.decode(errors="replace"), names, filters)
 
 
-def _points(spec: Any, tried: list[Any], count: int, uid: str) -> list[Assignments]:
+def _points(spec: Any, tried: list[Any], count: int, uid: str) -> list[SuggestedPoint]:
     from gangsched.operators.search.suggestion import suggest  # noqa: PLC0415 -- heavy
 
     return suggest(spec, msgspec.convert(tried, list[TriedPoint]), count, uid)
+
+
+def _template(text: str) -> Any:
+    from gangsched.operators.search.template_text import parsed  # noqa: PLC0415 -- only when needed
+
+    return parsed(text)
 
 
 _TASKS: dict[str, Callable[..., Any]] = {
     "matching": matching,
     "values": _values,
     "points": _points,
+    "template": _template,
 }
 
 
@@ -66,7 +74,7 @@ def answer(raw: bytes) -> bytes:
     try:
         request = msgspec.msgpack.decode(raw, type=Request)
         reply = Answer(value=_TASKS[request.task](*request.arguments))
-    except (ExpressionError, SpaceError) as error:
+    except (ExpressionError, SpaceError, TemplateError) as error:
         reply = Answer(wrong=str(error))
     except MemoryError:
         reply = Answer(no_memory=True)

@@ -12,7 +12,11 @@ from gangsched.core.model.text import shown
 from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
-from gangsched.jobs.katib import experiment
+from gangsched.jobs.katib import experiment, suggestion
+from gangsched.jobs.katib.checkpoints import SETTING as FOLDER
+from gangsched.jobs.katib.checkpoints import Checkpoints
+from gangsched.jobs.katib.collectors import sidecar_of
+from gangsched.jobs.katib.pod_templates import containers, pod_templates
 from gangsched.jobs.katib.trial import API_VERSION
 from gangsched.kube.client.client import KubeClient
 from gangsched.operators.api_objects import clock
@@ -20,6 +24,7 @@ from gangsched.operators.evaluation.pool import Evaluators, OverrunError, Unusab
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.trial import job_error, labels_error
 from gangsched.operators.kinds.trial_queue import in_queue_of
+from gangsched.operators.kinds.trial_template import TrialTemplates
 from gangsched.operators.search.algorithm_settings import MEDIANSTOP, algorithm_error
 from gangsched.operators.search.job_outcome import ConditionError, check
 from gangsched.operators.search.search_space import LOGARITHMIC
@@ -30,21 +35,26 @@ _PARALLEL = 3
 _LARGEST = {"int": 2**63 - 1, "double": 1e300}
 """The largest numbers that the search libraries compute with."""
 
-_KATIB = ("hyperband", "pbt", "cmaes", "enas", "darts")
-"""Algorithms of Katib that gangsched does not have."""
+_ARCHITECTURE_SEARCH = ("enas", "darts")
+"""Algorithms of Katib that search neural architectures, and not parameters."""
+
+_PARAMETER_OF = {"hyperband": "resource_name"}
+"""Settings that name a parameter."""
 
 
 def experiment_kind(evaluators: Evaluators) -> OwnerKind:
     """Return the kind Experiment: its parts, its step, and its look-ups."""
+    templates = TrialTemplates(evaluators)
 
-    async def look(_: KubeClient, owned: Owned) -> Owned:
+    async def look(client: KubeClient, owned: Owned) -> Owned:
         """Return an experiment with its defaults, and with the next points if it needs any."""
+        owned = await templates.filled_in(client, owned)
         validated = replace(owned, body=owned.body | {"spec": _validated(owned)})
         requests: list[tuple[Json, list[experiment.TriedPoint], int]] = []
 
         def record(
             spec: Json, tried: list[experiment.TriedPoint], count: int, _: str
-        ) -> list[experiment.Assignments]:
+        ) -> list[experiment.SuggestedPoint]:
             requests.append((spec, tried, count))
             return []
 
@@ -68,17 +78,21 @@ def experiment_kind(evaluators: Evaluators) -> OwnerKind:
             return replace(validated, lookups={"failed": clause})
 
     def step(owned: Owned, clock: Clock) -> Steps:
-        def suggest(*_: Any) -> list[experiment.Assignments]:
+        def suggest(*_: Any) -> list[experiment.SuggestedPoint]:
             if "failed" in owned.lookups:
                 raise experiment.SearchError(owned.lookups["failed"])
-            points: list[experiment.Assignments] = owned.lookups["points"]
+            points: list[experiment.SuggestedPoint] = owned.lookups["points"]
             return points
 
         steps = experiment.reconcile(owned, suggest, clock)
         steps.create = [in_queue_of(owned.body, document) for document in steps.create]
         return steps
 
-    parts = ((API_VERSION, "Trial"),)
+    parts = (
+        (API_VERSION, "Trial"),
+        (API_VERSION, suggestion.KIND),
+        ("v1", "PersistentVolumeClaim"),
+    )
     return OwnerKind(experiment.API_VERSION, experiment.KIND, parts, step, read_unwatched=look)
 
 
@@ -104,7 +118,9 @@ def _validated(owned: Owned) -> Json:
         raise wrong(f"the name has {len(owned.name)} letters; {_NAME_LENGTH} are allowed")
     name = spec.algorithm.algorithmName
     if name not in ALGORITHMS:
-        why = "is Katib's and not supported here" if name in _KATIB else "is not known"
+        why = "is not known"
+        if name in _ARCHITECTURE_SEARCH:
+            why = "searches a neural architecture (nasConfig), and gangsched searches parameters"
         allowed = ", ".join(ALGORITHMS)
         raise wrong(f"spec.algorithm.algorithmName: {shown(name)} {why}; allowed are: {allowed}")
     if why := algorithm_error(spec.algorithm):
@@ -129,17 +145,39 @@ def _validated(owned: Owned) -> Json:
     for parameter in spec.parameters:
         if why := _parameter_error(parameter):
             raise wrong(f"spec.parameters[{parameter.name}].feasibleSpace: {why}")
-    if why := _collector_error(spec):
-        raise wrong(why)
+    if why := _algorithm_of_space_error(spec):
+        raise wrong(f"spec.algorithm.algorithmSettings{why}")
     result: Json = spec.model_dump(exclude_none=True, by_alias=True)
     result["maxTrialCount"] = most or TRIALS.most
     result["parallelTrialCount"] = spec.parallelTrialCount or min(_PARALLEL, most or _PARALLEL)
     result.setdefault("resumePolicy", "Never")
     # The free-form trialSpec stays as the user wrote it.
     result["trialTemplate"]["trialSpec"] = owned.body["spec"]["trialTemplate"].get("trialSpec")
-    if why := _trial_template_error(result):
+    if why := _trial_template_error(result) or _checkpoint_error(result, owned):
         raise wrong(f"spec.trialTemplate.{why}")
+    if why := _collector_error(result):
+        raise wrong(why)
     return result
+
+
+def _algorithm_of_space_error(spec: ExperimentSpec) -> str:
+    """Return which setting does not fit the parameters or the template."""
+    settings = {item.name: item.value for item in spec.algorithm.algorithmSettings or []}
+    names = [parameter.name for parameter in spec.parameters or []]
+    named = _PARAMETER_OF.get(spec.algorithm.algorithmName)
+    if named is not None and settings[named] not in names:
+        return f"[{named}] is {shown(settings[named])}; it must be one of: {', '.join(names)}"
+    return ""
+
+
+def _checkpoint_error(spec: Json, owned: Owned) -> str:
+    """Return why the trials cannot keep checkpoints, if they have to."""
+    checkpoints = Checkpoints.of(replace(owned, body=owned.body | {"spec": spec}))
+    job, primary = spec["trialTemplate"]["trialSpec"], checkpoints.primary
+    if not checkpoints.folder or any(containers(pod, primary) for pod in pod_templates(job)):
+        return ""
+    what = f"container {primary}" if primary else "pod template"
+    return f"trialSpec ({job['kind']}) has no {what} to mount {FOLDER} into"
 
 
 def _parameter_error(parameter: Parameter) -> str:
@@ -175,15 +213,20 @@ def _cut(number: str | None) -> str:
     return shown(number or "").strip("'")
 
 
-def _collector_error(spec: ExperimentSpec) -> str:
+def _collector_error(spec: Json) -> str:
     """Return what is wrong with the metrics collector."""
-    collector = spec.metricsCollectorSpec.collector if spec.metricsCollectorSpec else None
-    given = collector.kind if collector is not None else None
-    if given in (None, "StdOut"):
+    try:
+        sidecar = sidecar_of(spec.get("metricsCollectorSpec"))
+    except ValueError as error:
+        return f"spec.metricsCollectorSpec.{error}"
+    template = spec["trialTemplate"]
+    job, primary = template["trialSpec"], template.get("primaryContainerName")
+    if not sidecar.container or any(containers(pod, primary) for pod in pod_templates(job)):
         return ""
+    what = f"no container {primary}" if primary else "no pod template"
     return (
-        f"spec.metricsCollectorSpec.collector.kind: {given} is not supported; remove the "
-        f"field (StdOut), and let the trial print lines name=value"
+        f"spec.metricsCollectorSpec.collector.kind is {sidecar.kind}, and "
+        f"spec.trialTemplate.trialSpec ({job['kind']}) has {what} for it; use StdOut"
     )
 
 
@@ -194,7 +237,7 @@ def _trial_template_error(spec: dict[str, Any]) -> str:
         return f"primaryPodLabels: {why}"
     trial = template.get("trialSpec")
     if not isinstance(trial, dict):
-        return "trialSpec is missing; it has the job of a trial (a configMap is not read)"
+        return "trialSpec is missing; it has the job of a trial (or configMap names a template)"
     if why := job_error(trial):
         return f"trialSpec {why}"
     try:

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gangsched.api import dialects, keys
+from gangsched.api import dialects, keys, names
 from gangsched.api.base import ApiModel
 from gangsched.api.jobs.trainingjobs import (
     SPECS,
@@ -37,7 +37,7 @@ from gangsched.jobs.common.model import (
 )
 from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
-from gangsched.kube.decoding.quantities import parse_timestamp
+from gangsched.kube.decoding.quantities import parse_time_annotation, parse_timestamp
 from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.template_schema import template_error, without_nulls
 
@@ -326,7 +326,10 @@ def parse_pod_view(pod: Json, container: str) -> PodView:
                     code = ended.get("exitCode")
                     ended_s = parse_timestamp(ended.get("finishedAt") or "")
     conditions = status.get("conditions") or []
-    true = {item.get("type") for item in conditions if item.get("status") == "True"}
+    true = {item.get("type"): item for item in conditions if item.get("status") == "True"}
+    disruption = true.get("DisruptionTarget")
+    announced = disruption is not None and disruption.get("reason") == names.STOP_ANNOUNCED
+    saved_s = parse_time_annotation(metadata.get("annotations") or {}, names.CHECKPOINT_ANNOTATION)
     return PodView(
         name=metadata["name"],
         uid=metadata["uid"],
@@ -341,8 +344,15 @@ def parse_pod_view(pod: Json, container: str) -> PodView:
         origin=origin_of(pod),
         cut_short=bool(metadata.get("deletionTimestamp"))
         and ended_s >= _deletion_requested_s(metadata),
-        disrupted="DisruptionTarget" in true,
+        disrupted=disruption is not None and not announced,
+        announced=announced,
+        answered=announced and saved_s is not None and saved_s >= _since_s(disruption),
     )
+
+
+def _since_s(condition: Json | None) -> float:
+    """Return when a condition became true, in whole seconds."""
+    return parse_time_annotation(condition or {}, "lastTransitionTime") or 0.0
 
 
 def _deletion_requested_s(metadata: Json) -> float:

@@ -1,8 +1,10 @@
 """Trials: the outcome of their job and the metrics in its log, for the pure reconcile."""
 
 import re
+from collections import OrderedDict
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -16,19 +18,25 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.katib import trial
+from gangsched.jobs.katib.collectors import PRINTED, sidecar_of, with_collector
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError, NotFound
 from gangsched.kube.client.paths import object_path
-from gangsched.operators.api_objects import collection
+from gangsched.operators.api_objects import clock, collection
 from gangsched.operators.evaluation.pool import Evaluators, OverrunError, UnusableError
 from gangsched.operators.job_kind import BlockedError, InvalidJobError, OwnerKind
 from gangsched.operators.kinds.trial_queue import in_queue_of, scheduled
+from gangsched.operators.search import collector_program as collector
 from gangsched.operators.search.job_outcome import ConditionError, outcome_of_job
 
 _FORMAT = "metricsCollector.source.filter.metricsFormat"
 _FEWER = 8
 """Divisor for the number of lines of a log's end, until they fit."""
 
+_RECENT = 3
+"""Periods of reading that a look at a running trial covers: a late look misses no line."""
+
+_TIMES_KEPT = 10_000
 _LISTED = "16"
 """Largest number of pods in a list: a job may have thousands."""
 
@@ -61,12 +69,18 @@ def trial_kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
 
     def step(owned: Owned, clock: Clock) -> Steps:
         steps = trial.reconcile(owned, trial.TrialJobOutcome(**owned.lookups), clock)
-        jobs = [in_queue_of(owned.body, document) for document in steps.create]
+        program = collector_program()
+        created = [with_collector(job, owned.body, program) for job in steps.create]
+        jobs = [in_queue_of(owned.body, document) for document in created]
         steps.create = [scheduled(job, scheduler) for job in jobs]
         return steps
 
     return OwnerKind(
-        trial.API_VERSION, trial.KIND, trial.JOBS, step, read_unwatched=partial(_look, evaluators)
+        trial.API_VERSION,
+        trial.KIND,
+        trial.JOBS,
+        step,
+        read_unwatched=partial(_look, evaluators, ReadTimes()),
     )
 
 
@@ -86,7 +100,7 @@ def job_error(job: Json) -> str:
 
 
 def validated(owned: Owned) -> Json:
-    """Return a trial's spec.
+    """Return a trial's spec, checked.
 
     Raises:
         InvalidJobError: a field is wrong.
@@ -102,6 +116,10 @@ def validated(owned: Owned) -> Json:
         raise InvalidJobError(f"{subject}: spec.runSpec {why}")
     if why := labels_error(spec.get("primaryPodLabels") or {}):
         raise InvalidJobError(f"{subject}: spec.primaryPodLabels: {why}")
+    try:
+        sidecar_of(spec.get("metricsCollector"))
+    except ValueError as error:
+        raise InvalidJobError(f"{subject}: spec.metricsCollector.{error}") from error
     return spec
 
 
@@ -118,11 +136,39 @@ def labels_error(labels: dict[str, str]) -> str:
 
 def filters(spec: Json) -> tuple[str, ...]:
     """Return the expressions that find metrics in a trial's log, if it has its own."""
+    if sidecar_of(spec.get("metricsCollector")).prints_names:
+        return (PRINTED,)
     source = (spec.get("metricsCollector") or {}).get("source") or {}
     return tuple((source.get("filter") or {}).get("metricsFormat") or ())
 
 
-async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Owned:
+@cache
+def collector_program() -> str:
+    """Return the text of the program that collects metrics in the pods of trials."""
+    return Path(collector.__file__).read_text()
+
+
+class ReadTimes:
+    """When the log of each trial that runs was last read."""
+
+    def __init__(self) -> None:
+        self._at: OrderedDict[str, float] = OrderedDict()
+
+    def is_due(self, uid: str) -> bool:
+        """Return whether to read a log now, and record that it is read."""
+        now_s = clock().now_s
+        if now_s - self._at.get(uid, 0.0) < trial.READ_S:
+            return False
+        self._at[uid] = now_s
+        self._at.move_to_end(uid)
+        if len(self._at) > _TIMES_KEPT:
+            self._at.popitem(last=False)
+        return True
+
+
+async def _look(
+    evaluators: Evaluators, times: ReadTimes, client: KubeClient, owned: Owned
+) -> Owned:
     """Return a trial with the outcome of its job and the metrics in its log.
 
     Raises:
@@ -138,15 +184,23 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
         now = outcome_of_job(spec, job)
     except ConditionError as error:
         raise InvalidJobError(f"{subject}: spec.{error}") from error
-    if not (
+    sidecar = sidecar_of(spec.get("metricsCollector"))
+    if sidecar.kind == "None":
+        known = {"ended": now, "series": {}, "without_metrics": True}
+        return replace(owned, lookups=known)
+    lookups: Json = {"ended": now}
+    if sidecar.container:
+        lookups["log"] = f"the log of container {sidecar.container}"
+    whole_log = (
         now == "succeeded"
         or spec.get("earlyStoppingRules")
         or trial.FIRST_STEPS in (owned.body["metadata"].get("annotations") or {})
-    ):
-        return replace(owned, lookups={"ended": now})
-    log = await _log(client, owned, job)
+    )
+    if not whole_log and not times.is_due(owned.uid):
+        return replace(owned, lookups=lookups)
+    log = await _log(client, owned, job, sidecar.container, recent=not whole_log)
     if log is None:
-        return replace(owned, lookups={"ended": now})
+        return replace(owned, lookups=lookups)
     try:
         series = await evaluators.values(owned, log, trial.metric_names(spec), filters(spec))
     except UnusableError as error:
@@ -155,12 +209,17 @@ async def _look(evaluators: Evaluators, client: KubeClient, owned: Owned) -> Own
         clause = f"its log cannot be read with spec.{_FORMAT}: {error}"
         if error.may_retry:
             raise BlockedError(f"{subject}: {clause}; gangsched retries it") from error
-        return replace(owned, lookups={"ended": now, "unreadable": clause})
-    return replace(owned, lookups={"ended": now, "series": series})
+        return replace(owned, lookups=lookups | {"unreadable": clause})
+    return replace(owned, lookups=lookups | {"series": series, "recent": not whole_log})
 
 
-async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
-    """Return the log of a job's first pod, or None; of a long log, its beginning and its end."""
+async def _log(
+    client: KubeClient, owned: Owned, job: Json, collector_name: str, *, recent: bool
+) -> bytes | None:
+    """Return the log of a job's first pod, or None; of a long log, its beginning and its end.
+
+    A `recent` log has only lines of the last minutes.
+    """
     pod = await _pod(client, owned, job)
     if pod is None:
         return None
@@ -168,6 +227,8 @@ async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
     container = owned.body["spec"].get("primaryContainerName")
     if container not in containers:
         container = containers[0]
+    if collector_name:
+        container = collector_name
     path = f"{object_path(_pods(owned.namespace), pod['metadata']['name'])}/log"
 
     async def read(most: int, **part: str) -> bytes:
@@ -175,6 +236,9 @@ async def _log(client: KubeClient, owned: Owned, job: Json) -> bytes | None:
 
     half, lines = LOG_BYTES.most // 2, LOG_LINES.most // 2
     try:
+        if recent:
+            since_s = str(int(_RECENT * trial.READ_S))
+            return await read(LOG_BYTES.most // _FEWER, sinceSeconds=since_s)
         log = await read(LOG_BYTES.most)
         if len(log) < LOG_BYTES.most:
             return log

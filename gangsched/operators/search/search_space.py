@@ -59,6 +59,11 @@ class Dimension:
             return len(self.listed)
         return None if self.step is None else int((self.high - self.low) / self.step) + 1
 
+    @property
+    def is_point(self) -> bool:
+        """Return whether a range has one value."""
+        return not self.listed and self.low == self.high
+
     def value(self, index: int) -> str:
         """Return a value by its index."""
         if self.listed:

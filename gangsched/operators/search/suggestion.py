@@ -6,22 +6,22 @@ state. Optuna and scikit-optimize search; this module maps Katib's search space 
 
 import itertools
 import math
-import random
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 from importlib import import_module
-from typing import Any
-
-from threadpoolctl import threadpool_limits
+from typing import Any, TypeAlias
 
 from gangsched.jobs.common.model import Json
-from gangsched.jobs.katib.experiment import Assignments, TriedPoint
+from gangsched.jobs.katib.experiment import Assignments, SuggestedPoint, TriedPoint
+from gangsched.operators.search.evolution import cmaes
+from gangsched.operators.search.hyperband import hyperband
+from gangsched.operators.search.population import pbt
 from gangsched.operators.search.search_space import Dimension, Space, SpaceError
+from gangsched.operators.search.suggestion_request import SuggestionRequest, library
 
 
-def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[Assignments]:
+def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[SuggestedPoint]:
     """Return up to `count` points to try next; fewer points mean that there are no more.
 
     Raises:
@@ -35,41 +35,17 @@ def suggest(spec: Json, tried: list[TriedPoint], count: int, uid: str) -> list[A
         Space(spec["parameters"]), tried, settings, seed, spec["objective"]["type"]
     )
     try:
-        return ALGORITHMS[name](search, count)
+        points = ALGORITHMS[name](search, count)
     except (ValueError, OverflowError) as error:
         raise SpaceError(f"{name} cannot search them: {error}") from error
-
-
-@dataclass(frozen=True, slots=True)
-class SuggestionRequest:
-    """The input of an algorithm."""
-
-    space: Space
-    tried: list[TriedPoint]
-    settings: Mapping[str, str]
-    seed: int
-    sense: str
-
-    @property
-    def maximizes(self) -> bool:
-        """Return whether larger is better."""
-        return self.sense == "maximize"
-
-    def whole(self, setting: str, default: int) -> int:
-        """Return the whole number of a setting."""
-        return int(self.settings.get(setting) or default)
-
-    def seed_at(self, number: int) -> int:
-        """Return the seed for the point of a number, in the range of numpy's seeds."""
-        return (self.seed + number) % 2**32
+    return [
+        point if isinstance(point, SuggestedPoint) else SuggestedPoint(point) for point in points
+    ]
 
 
 def _random(search: SuggestionRequest, count: int) -> list[Assignments]:
-    points = []
-    for number in range(len(search.tried), len(search.tried) + count):
-        rng = random.Random(f"{search.seed}/{number}")  # noqa: S311
-        points.append(search.space.at([rng.random() for _ in search.space.dimensions]))
-    return points
+    begun = len(search.tried)
+    return [search.random_point(str(number)) for number in range(begun, begun + count)]
 
 
 def _grid(search: SuggestionRequest, count: int) -> list[Assignments]:
@@ -138,16 +114,8 @@ def _optuna(
 
 
 @cache
-def _library(name: str) -> Any:
-    """Import a search library. Its matrices are small, and faster without threads."""
-    module = import_module(name)
-    threadpool_limits(1)
-    return module
-
-
-@cache
 def _quiet_optuna() -> Any:
-    optuna = _library("optuna")
+    optuna = library("optuna")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     import_module("warnings").filterwarnings("ignore", module="optuna")
     return optuna
@@ -180,7 +148,7 @@ def _tpe(optuna: Any, search: SuggestionRequest, seed: int, *, multivariate: boo
 
 
 def _sobol(search: SuggestionRequest, count: int) -> list[Assignments]:
-    qmc = _library("scipy.stats").qmc
+    qmc = library("scipy.stats").qmc
     begun = len(search.tried)
     sequence = qmc.Sobol(len(search.space.dimensions), scramble=True, seed=search.seed_at(0))
     if begun:
@@ -196,7 +164,7 @@ def _bayesian(search: SuggestionRequest, count: int) -> list[Assignments]:
     Katib searches every double by its logarithm, which fails for a range with 0 (katib#1430). Here
     only parameters with a logarithmic `distribution` are searched so.
     """
-    skopt = _library("skopt")
+    skopt = library("skopt")
     space = search.space
     optimizer = skopt.Optimizer(
         [_dimension(skopt, dimension) for dimension in space.dimensions],
@@ -237,12 +205,20 @@ def _dimension(skopt: Any, dimension: Dimension) -> Any:
     )
 
 
-ALGORITHMS: dict[str, Callable[[SuggestionRequest, int], list[Assignments]]] = {
+Algorithm: TypeAlias = Callable[
+    [SuggestionRequest, int], Sequence[Assignments] | Sequence[SuggestedPoint]
+]
+"""Returns the next points of a search, given the request and a count."""
+
+ALGORITHMS: dict[str, Algorithm] = {
     "random": _random,
     "grid": _grid,
     "sobol": _sobol,
     "tpe": _optuna(_tpe),
     "multivariate-tpe": _optuna(partial(_tpe, multivariate=True)),
     "bayesianoptimization": _bayesian,
+    "cmaes": cmaes,
+    "hyperband": hyperband,
+    "pbt": pbt,
 }
 """The algorithms by Katib's names."""

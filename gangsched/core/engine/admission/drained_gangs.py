@@ -16,12 +16,16 @@ from gangsched.core.planning.profiles.node_profile import reserved_rows
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A gang that must end; `of` names the drained queue or the advance reservation."""
+    """A gang that must end; `of` names the drained queue, the advance reservation or the node.
+
+    It has to be gone at `by_s`; None: it has as long as it may take to save its work.
+    """
 
     gang: GangState
     cause: DrainReason
     of: str
     reason: str
+    by_s: float | None = None
 
 
 class DrainedGangs:
@@ -38,7 +42,8 @@ class DrainedGangs:
         """Yield each running gang that must end, and why."""
         tree = self._allocations.ledger.usage.tree
         drained, booked = tree.drained, self._booked(now_s)
-        if not drained and not booked:
+        stopping = self._allocations.stopping
+        if not drained and not booked and not stopping:
             return
         for gang in list(self._table.gangs.values()):
             if gang.state is not State.PLACED or gang.spec is None or not gang.holds_nodes():
@@ -54,6 +59,12 @@ class DrainedGangs:
             if keeps is not None and not keeps.admits(gang.id.split("/", 1)[0], queue):
                 reason = f"its nodes belong to advance reservation {keeps.name}"
                 yield Drained(gang, DrainReason.RESERVATION, keeps.name, reason)
+                continue
+            leaving = [(stopping[node], node) for node in nodes if node in stopping]
+            if leaving:
+                by_s, node = min(leaving)
+                reason = f"node {node} is about to stop"
+                yield Drained(gang, DrainReason.NODE, node, reason, by_s)
 
     def _booked(self, now_s: float) -> dict[NodeName, AdvanceReservation]:
         """Return the nodes that an advance reservation which evicts holds now."""

@@ -36,6 +36,8 @@ class Allocations:
     ) -> None:
         self.cluster = Cluster()
         """The nodes and their charges; other parts change them only through this class."""
+        self.stopping: dict[NodeName, float] = {}
+        """Nodes that are announced to stop, and when."""
         self.drift = 0
         """Differences that audits found and corrected."""
         self.now_s = 0.0
@@ -76,12 +78,16 @@ class Allocations:
     def put_node(self, node: Node) -> bool:
         """Add or update a node; return whether anything about it changed."""
         changed = self.cluster.put_node(node)
+        self.stopping.pop(node.name, None)
+        if node.stop_by_s is not None:
+            self.stopping[node.name] = node.stop_by_s
         if changed:
             self._freed.advance()
         return changed
 
     def remove_node(self, name: NodeName) -> bool:
         """Remove a node; return whether it was there. Its charges stay until they are released."""
+        self.stopping.pop(name, None)
         return self.cluster.remove_node(name)
 
     def set_topologies(self) -> None:

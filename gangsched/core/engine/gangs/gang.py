@@ -129,8 +129,11 @@ class GangState:
         if fact.created_s:
             earlier_s = self.queued_since_s if self.queued_since_s is not None else fact.created_s
             self.queued_since_s = min(earlier_s, fact.created_s)
+        saved = fact.checkpoint_s is not None and fact.checkpoint_s > (self.run.saved_s or 0.0)
+        if saved:
+            self.run.saved_s = fact.checkpoint_s
         after = (*member.planning_fields(), defaults.priority, defaults.preempts)
-        if before == after:
+        if before == after and not saved:
             return False
         self.mark_changed()
         return True
@@ -151,6 +154,7 @@ class GangState:
         """Clear every moment at which time alone would end the present run or start."""
         run, reservation = self.run, self.reservation
         run.below_minimum_since_s = run.whole_by_s = run.ready_by_s = run.end_by_s = None
+        run.stop = None
         reservation.start_by_s = reservation.capacity_by_s = reservation.refill_by_s = None
 
     def start_over(self) -> None:
@@ -220,6 +224,13 @@ class GangState:
         declared_s = self.spec.created_s if self.spec is not None else 0.0
         return declared_s or self.queued_since_s or 0.0
 
+    def last_saved_s(self) -> float | None:
+        """Return when its work was saved last, by its declaration and its pods."""
+        declared_s = self.spec.checkpoint_s if self.spec is not None else None
+        if declared_s is None or self.run.saved_s is None:
+            return declared_s if self.run.saved_s is None else self.run.saved_s
+        return max(declared_s, self.run.saved_s)
+
     def timeout_s(self, limits: Limits) -> float:
         """Return how long the gang may take from reservation to start, and be incomplete."""
         if self.spec is None or self.undeclared:
@@ -236,6 +247,7 @@ class GangState:
             run.whole_by_s,
             run.ready_by_s,
             run.end_by_s,
+            run.stop.by_s if run.stop is not None else None,
             retry.backoff_until_s,
             retry.pods_per_node_until_s,
         )
@@ -260,7 +272,7 @@ class GangState:
         retry = self.retry
         if retry.backoff_until_s is not None or retry.failure_message:
             return False
-        if self.spec is None or self.undeclared:
+        if self.spec is None or self.undeclared or self.run.stop is not None:
             return False
         known = self._plannable  # asked of every pending gang in every cycle
         if known is None or known[0] != self.version or known[1] is not self.state:

@@ -42,7 +42,7 @@ class MemberState:
     reserved. `pod_needs` are the requirements of its pod now (None without a pod), and `template`
     those that its role declares (None without a role). `terminated_pod` is its last pod that was
     deleted. The pod of a `late` member is created once other members run; with `planned_early`,
-    its node is reserved before.
+    its node is reserved before. `stop_by_s` is the stop that its pod shows.
     """
 
     name: PodName
@@ -68,6 +68,7 @@ class MemberState:
     ready: bool = True
     late: bool = False
     planned_early: bool = False
+    stop_by_s: float | None = None
 
     def observe(self, fact: PodSeen) -> None:
         """Take over the state of the pod that was observed."""
@@ -90,6 +91,7 @@ class MemberState:
         self.invalid = fact.invalid
         self.gated_by = fact.gated_by
         self.ready = fact.ready
+        self.stop_by_s = fact.stop_by_s
 
     def planning_fields(self) -> tuple[object, ...]:
         """Return the fields of its pod that a planner reads."""

@@ -2,7 +2,36 @@
 
 from dataclasses import dataclass, field
 
+from gangsched.core.model.ids import PodUid
 from gangsched.core.model.queues import QuotaKey
+from gangsched.core.orders import DrainReason
+
+_DRAINS = {reason.value: reason for reason in DrainReason}
+
+
+@dataclass(slots=True)
+class AnnouncedStop:
+    """A stop that is announced to a gang, which may save its work until then."""
+
+    of: str
+    """The gang, queue, reservation or node for which it is stopped."""
+    cause: str
+    """The rule that allows it: of an eviction, or a `DrainReason`."""
+    since_s: float = 0.0
+    """When it was announced; a later checkpoint is the answer."""
+    by_s: float = 0.0
+    """When the gang is stopped without an answer."""
+    announced: set[PodUid] = field(default_factory=set)
+    """The pods on which the stop is announced."""
+    version: int | None = None
+    """The version of the gang when its pods were looked through last."""
+    restored: bool = False
+    """Whether an earlier process announced it, and no tick came since."""
+
+    @property
+    def drain(self) -> DrainReason | None:
+        """Return what an administrator declared; None if another gang needs the capacity."""
+        return _DRAINS.get(self.cause)
 
 
 @dataclass(slots=True)
@@ -25,3 +54,7 @@ class GangRun:
     """When enough of its members must be ready."""
     end_by_s: float | None = None
     """When it has run for as long as it may."""
+    saved_s: float | None = None
+    """When a pod said last that the work of the gang was saved."""
+    stop: AnnouncedStop | None = None
+    """The stop that is announced to it, while it may still save its work."""

@@ -32,18 +32,26 @@ def starting_view(gang: GangState) -> RunningGang | None:
 
 
 def evicted_view(gang: GangState) -> RunningGang | None:
-    """Return the part of the gang that is evicted and still takes nodes, or None."""
-    if gang.spec is None or not any(m.runs and m.evicted for m in gang.members.values()):
+    """Return the part of the gang that is evicted and still takes nodes, or None.
+
+    Of a gang with an announced stop, that is the whole gang.
+    """
+    stops = gang.run.stop is not None
+    if gang.spec is None or not any(m.runs and (stops or m.evicted) for m in gang.members.values()):
         return None
-    evicted = _view(gang, lambda member: member.bound_node is not None and member.evicted)
+    evicted = _view(gang, lambda m: m.bound_node is not None and (stops or m.evicted))
     return replace(evicted, terminating=True, surplus_pods=())
 
 
 def terminating_view(gang: GangState) -> RunningGang | None:
-    """Return the part that terminates, whatever deleted its pods, or None."""
-    if gang.spec is None or not any(m.runs and m.terminating for m in gang.members.values()):
+    """Return the part that terminates, whatever deleted its pods, or None.
+
+    Of a gang with an announced stop, that is the whole gang.
+    """
+    stops, members = gang.run.stop is not None, gang.members.values()
+    if gang.spec is None or not any(m.runs and (stops or m.terminating) for m in members):
         return None
-    return _view(gang, lambda member: member.bound_node is not None and member.terminating)
+    return _view(gang, lambda m: m.bound_node is not None and (stops or m.terminating))
 
 
 def _view(gang: GangState, wanted: Callable[[MemberState], bool]) -> RunningGang:
@@ -73,7 +81,7 @@ def _view(gang: GangState, wanted: Callable[[MemberState], bool]) -> RunningGang
         end_s=None if runtime_s is None else started_s + runtime_s,
         # A gang that too few members stay of has lost its work: a leader that died may have
         # evicted the others, and the present leader ends that gang.
-        last_checkpoint_s=inf if _ends(gang) else max(started_s, gang.spec.checkpoint_s or 0.0),
+        last_checkpoint_s=inf if _ends(gang) else max(started_s, gang.last_saved_s() or 0.0),
         movable=gang.spec.movable,
         priority=gang.priority(),
         surplus_pods=_surplus(gang, members),

@@ -4,6 +4,8 @@ Their members are charged at once, beyond what their nodes have at present, so t
 gets the capacity when it comes free. Before that, none of their pods is created or bound.
 """
 
+from collections.abc import Collection
+
 from gangsched.core import orders as o
 from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
@@ -76,6 +78,15 @@ class CapacityWait:
     def is_anything_held(self) -> bool:
         """Return whether any gang is held back."""
         return bool(self._gangs)
+
+    def first_short(self, nodes: Collection[NodeName | None]) -> GangId | None:
+        """Return the first gang that waits for one of these nodes, or for quota; None for none."""
+        for gang in self._gangs.values():
+            its = {m.assigned_node for m in gang.members.values() if m.stage}
+            short = not its.isdisjoint(nodes) and not self._has_capacity(gang)
+            if short or not self._allocations.within_limits(gang):
+                return gang.id
+        return None
 
     def _repartition_done(self, gang: GangState, node: NodeName) -> None:
         del gang.reservation.awaited_repartitions[node]

@@ -7,6 +7,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import Stage, State
 from gangsched.core.engine.lifecycle.capacity_wait import CapacityWait
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
+from gangsched.core.engine.lifecycle.stop_notices import StopNotices
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.pending_queue import PendingQueue
@@ -31,6 +32,7 @@ class Reservations:
         deadlines: StartDeadlines,
         admitted: AdmittedChanges,
         capacity: CapacityWait,
+        stops: StopNotices,
         lifecycle: Lifecycle,
         outbox: Outbox,
     ) -> None:
@@ -41,6 +43,7 @@ class Reservations:
         self._deadlines = deadlines
         self._admitted = admitted
         self._capacity = capacity
+        self._stops = stops
         self._lifecycle = lifecycle
         self._outbox = outbox
 
@@ -86,7 +89,7 @@ class Reservations:
     def _hold(self, gang: GangState, placement: Placement, now_s: float) -> None:
         """Order that capacity is freed, and hold the gang back until it is free."""
         self._outbox.emit(*self._capacity.hold(gang, placement.repartitions))
-        self._deadlines.allow_capacity(gang, now_s)
+        self._deadlines.allow_capacity(gang, now_s, self._stops.wait_s(gang.id, now_s))
         cut = ", ".join(repartition.node for repartition in placement.repartitions)
         evicted = ", ".join(eviction.gang for eviction in placement.evicts)
         parts = [f"repartitioning idle GPUs of {cut}"] * bool(cut)

@@ -2,15 +2,24 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TypedDict
 from zlib import crc32
 
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.gangs.run import AnnouncedStop
 from gangsched.core.facts import HistoryRestored
 from gangsched.core.model.ids import NodeName, PodName
 from gangsched.core.model.queues import QuotaKey
 from gangsched.core.model.wire_names import recorded_text
 from gangsched.core.snapshot import BackfillReservation
+
+
+class _Stop(TypedDict, total=False):
+    stop_since_s: float
+    stop_by_s: float
+    stop_for: str
+    stop_cause: str
 
 
 def history_of(
@@ -44,6 +53,7 @@ def history_of(
         waits_for_capacity=gang.reservation.waits_for_capacity,
         reserved_start_s=reservation.start_s if reservation is not None else None,
         reserved_nodes=reservation.nodes if reservation is not None else (),
+        **_stop_of(gang),
     )
     return None if history == blank else replace(history, declared=_declared(gang))
 
@@ -85,6 +95,25 @@ def _places(gang: GangState) -> tuple[tuple[PodName, NodeName], ...]:
         return ()
     staged = (m for m in gang.members.values() if m.stage is not None)
     return tuple((m.name, m.assigned_node) for m in staged if m.assigned_node is not None)
+
+
+def _stop_of(gang: GangState) -> _Stop:
+    notice = gang.run.stop
+    if notice is None:
+        return {}
+    return {
+        "stop_since_s": notice.since_s,
+        "stop_by_s": notice.by_s,
+        "stop_for": notice.of,
+        "stop_cause": notice.cause,
+    }
+
+
+def stop_of(past: HistoryRestored) -> AnnouncedStop | None:
+    """Return the notice that a gang had, None if it had none."""
+    if past.stop_since_s is None or past.stop_by_s is None or not past.stop_for:
+        return None
+    return AnnouncedStop(past.stop_for, past.stop_cause, past.stop_since_s, past.stop_by_s)
 
 
 def _declared(gang: GangState) -> int:

@@ -11,6 +11,7 @@ from gangsched.core.engine.gangs.member import MemberState, Stage, State
 from gangsched.core.engine.gangs.pod_templates import excess
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.member_steps import MemberSteps
+from gangsched.core.engine.lifecycle.stop_notices import StopNotices
 from gangsched.core.engine.observed.gang_removal import GangRemoval
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.settings import Settings
@@ -31,6 +32,7 @@ class ObservedPods:
         admitted: AdmittedChanges,
         deadlines: StartDeadlines,
         members: MemberSteps,
+        stops: StopNotices,
         lifecycle: Lifecycle,
         removal: GangRemoval,
         outbox: Outbox,
@@ -42,6 +44,7 @@ class ObservedPods:
         self._admitted = admitted
         self._deadlines = deadlines
         self._members = members
+        self._stops = stops
         self._lifecycle = lifecycle
         self._removal = removal
         self._outbox = outbox
@@ -93,6 +96,7 @@ class ObservedPods:
     def _fold(self, gang: GangState, fact: f.PodSeen, devices: Devices, now_s: float) -> None:
         held = gang.holds_nodes()
         changed = gang.observe_pod(fact)
+        self._stops.pod_seen(gang, fact.stop_by_s)
         if not held and gang.holds_nodes():  # another scheduler or an earlier process bound it
             self._admitted.take_over_running(gang)
         member = gang.members[fact.name]

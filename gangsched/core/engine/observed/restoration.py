@@ -12,7 +12,8 @@ from gangsched.core.engine.gangs.pod_templates import excess
 from gangsched.core.engine.gangs.running_views import terminating_view
 from gangsched.core.engine.lifecycle.lifecycle import Lifecycle
 from gangsched.core.engine.lifecycle.reservations import Reservations
-from gangsched.core.engine.observed.carried_over import history_of, restore_history
+from gangsched.core.engine.lifecycle.stop_notices import StopNotices
+from gangsched.core.engine.observed.carried_over import history_of, restore_history, stop_of
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.refusal_reports import RefusalReports
 from gangsched.core.engine.plans.plan_feedback import PlanFeedback
@@ -40,6 +41,7 @@ class Restoration:
         deadlines: StartDeadlines,
         lifecycle: Lifecycle,
         reservations: Reservations,
+        stops: StopNotices,
         outbox: Outbox,
     ) -> None:
         self._settings = settings
@@ -52,6 +54,7 @@ class Restoration:
         self._deadlines = deadlines
         self._lifecycle = lifecycle
         self._reservations = reservations
+        self._stops = stops
         self._outbox = outbox
 
     def reservation(self, fact: f.AssignmentsRestored, now_s: float) -> None:
@@ -75,6 +78,9 @@ class Restoration:
         if gang is None or gang.waits_since_s() != past.created_s:
             return
         restore_history(gang, past, now_s)
+        notice = stop_of(past)
+        if notice is not None and gang.state is State.PLACED and gang.run.stop is None:
+            self._stops.restore(gang, notice)
         waits_or_runs = (State.PENDING, State.PLACED)
         if gang.retry.failure_message and gang.state is State.PENDING:
             self._refusals.refuse_given_up(gang, now_s)
@@ -88,14 +94,19 @@ class Restoration:
         self._lifecycle.settle(gang, now_s)
 
     def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
-        """Return the state that no object stores; gangs with backfill reservations come first."""
+        """Return the state that no object stores.
+
+        Gangs with an announced stop come first, because others are held back for what they use;
+        then those with backfill reservations.
+        """
         held, kept, gangs = (
             self._allocations.ledger.usage_of_gang,
             self._feedback.backfill_reservations,
             self._table.gangs,
         )
         others = (gang for gang in gangs if gang not in kept)
-        known = (gangs[gang] for gang in (*kept, *others) if gang in gangs)
+        known = [gangs[gang] for gang in (*kept, *others) if gang in gangs]
+        known.sort(key=lambda gang: gang.run.stop is None)
         pasts = (history_of(gang, kept.get(gang.id), held(gang.id)) for gang in known)
         stopped = (
             f.PreemptionRestored(*gang)

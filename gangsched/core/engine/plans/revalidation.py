@@ -55,7 +55,7 @@ def cluster_without_victims(
     gone = list(leaving)
     for eviction in evictions:
         victim = gangs.get(eviction.gang)
-        if victim is None or victim.state is not State.PLACED:
+        if victim is None or victim.state is not State.PLACED or victim.run.stop is not None:
             return None
         whole = running_view(victim)
         going = {place.name for place in whole.places} & set(eviction.pods)

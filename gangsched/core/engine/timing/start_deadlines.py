@@ -65,9 +65,12 @@ class StartDeadlines:
         else:
             self._allow_refill(gang, time_s, now_s)
 
-    def allow_capacity(self, gang: GangState, now_s: float) -> None:
-        """Set the deadline by which the capacity of a gang must be free."""
-        time_s, reservation = self._settings.limits.repartition_s, gang.reservation
+    def allow_capacity(self, gang: GangState, now_s: float, saving_s: float = 0.0) -> None:
+        """Set the deadline by which the capacity of a gang must be free.
+
+        Gangs that use it may take `saving_s` to save their work before.
+        """
+        time_s, reservation = self._settings.limits.repartition_s + saving_s, gang.reservation
         if gang.run.below_minimum_since_s is None:
             reservation.start_by_s, reservation.capacity_by_s = None, now_s + time_s
         else:

@@ -9,6 +9,7 @@ from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.pending_view import priority_in
 from gangsched.core.engine.gangs.running_views import evicted_view, running_view, starting_view
+from gangsched.core.engine.settings import Settings
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Amounts
 from gangsched.core.quota.charges import charge_on_nodes
@@ -21,11 +22,13 @@ class RunningSet:
 
     def __init__(
         self,
+        settings: Settings,
         table: GangTable,
         declarations: Declarations,
         allocations: Allocations,
         history: RuntimeHistory,
     ) -> None:
+        self._settings = settings
         self._table = table
         self._declarations = declarations
         self._allocations = allocations
@@ -35,7 +38,7 @@ class RunningSet:
         self._starting: dict[GangId, RunningGang] = {}
         """Parts of gangs that use nodes and do not count as running yet, as of the last update."""
         self._evicted: dict[GangId, None] = {}
-        """Gangs with an evicted pod; some of these pods may be gone since."""
+        """Gangs with an evicted pod or an announced stop; some of these pods may be gone since."""
         self._version = declarations.version
         """The version of the declarations that the views are made with."""
 
@@ -84,6 +87,7 @@ class RunningSet:
         most = tree.priority_max(view.gang.queue, view.gang.id.split("/", 1)[0])[0]
         return replace(
             view,
+            save_s=self._settings.limits.allowed_grace_s(view.gang),
             priority=min(priority_in(queue, view.gang, view.priority), most),
             charge=self._charge_of(view),
             estimate=self._history.estimate(view.gang, queue),
@@ -98,7 +102,12 @@ class RunningSet:
             changes = list(dict.fromkeys((*changes, *self._running, *self._starting)))
         for gang_id in changes:
             gang = self._table.gangs.get(gang_id)
-            whole = gang is not None and gang.state is State.PLACED and gang.spec is not None
+            whole = (
+                gang is not None
+                and gang.state is State.PLACED
+                and gang.spec is not None
+                and gang.run.stop is None
+            )
             self._store(self._running, gang_id, running_view(gang) if gang and whole else None)
             if revalued or gang is None or not self._starts_as_before(gang):
                 self._store(self._starting, gang_id, starting_view(gang) if gang else None)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from gangsched.api import names
 from gangsched.core import facts as f
 from gangsched.core.bounds import RESOURCES_OF_NODE
 from gangsched.core.model.ids import NodeName
@@ -10,7 +11,7 @@ from gangsched.core.model.pods import Taint
 from gangsched.core.model.text import whole
 from gangsched.kube.decoding.cluster import mig_labels
 from gangsched.kube.decoding.pod_limits import few
-from gangsched.kube.decoding.quantities import DecodeError, parse_amounts
+from gangsched.kube.decoding.quantities import DecodeError, parse_amounts, parse_time_annotation
 from gangsched.kube.decoding.schemas import any_decoder, node_decoder
 
 
@@ -29,7 +30,8 @@ def node_fact(raw: bytes) -> f.NodeSeen:
         raise DecodeError(f"node: {error}") from error
     except DecodeError as error:
         raise DecodeError(f"node {node.metadata.name}: status.allocatable: {error}") from error
-    labels = node.metadata.labels
+    labels, annotations = node.metadata.labels, node.metadata.annotations
+    stop_by_s = parse_time_annotation(annotations, names.STOP_ANNOTATION)
     memory = labels.get("nvidia.com/gpu.memory", "")
     return f.NodeSeen(
         Node(
@@ -37,10 +39,12 @@ def node_fact(raw: bytes) -> f.NodeSeen:
             allocatable=tuple(sorted(allocatable.items())),
             labels=labels,
             taints=tuple(Taint(t.key, t.value, t.effect) for t in node.spec.taints),
-            unschedulable=node.spec.unschedulable,
+            # No gang starts on a node that is about to stop.
+            unschedulable=node.spec.unschedulable or stop_by_s is not None,
+            stop_by_s=stop_by_s,
             gpu_model=labels.get("nvidia.com/gpu.product", ""),
             gpu_memory_mib=whole(memory) or 0,
-            layouts=mig_labels.node_layouts(labels, node.metadata.annotations, allocatable),
+            layouts=mig_labels.node_layouts(labels, annotations, allocatable),
             mig_failed=mig_labels.failed(labels),
         )
     )

@@ -149,6 +149,7 @@ class ExternalKind:
             expected_runtime_s=spec.expectedRuntimeSeconds,
             constraints=constraints.constraints(spec),
             preemptible=spec.preemptible,
+            checkpoint_grace_s=spec.checkpointGraceSeconds,
             user=user_of(metadata.annotations, metadata.namespace),
             implicit=self.copies,
         )

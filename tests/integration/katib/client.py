@@ -1,0 +1,94 @@
+"""What a user of kubeflow-katib writes: searches by its client, which is not changed.
+
+Runs in the environment of that client (make katib). It prints one JSON object: the answers.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from kubeflow import katib
+from kubeflow.katib import KatibClient, models
+
+
+def objective(parameters):
+    """Train: the code of a trial, which the client sends."""
+    x, y = float(parameters["x"]), int(parameters["y"])
+    for epoch in range(1, 4):
+        print(f"epoch {epoch}")
+        print(f"score={(4 - (x - 1) ** 2 - (y - 3) ** 2) * epoch / 3:.6f}")
+
+
+def tuned(client: KatibClient) -> dict:
+    """Search by tune(), read everything, raise the budget, delete it."""
+    client.tune(
+        name="tuned",
+        objective=objective,
+        parameters={"x": katib.search.double(min=0, max=2), "y": katib.search.int(min=1, max=5)},
+        objective_metric_name="score",
+        algorithm_name="cmaes",
+        algorithm_settings={"random_state": "7"},
+        max_trial_count=3,
+        parallel_trial_count=3,
+        max_failed_trial_count=1,
+        resources_per_trial={"cpu": "100m"},
+        base_image="python",
+    )
+    client.wait_for_experiment_condition("tuned", timeout=300, polling_interval=1)
+    trials = client.list_trials("tuned")
+    best = client.get_optimal_hyperparameters("tuned")
+    suggestion = client.get_suggestion("tuned")
+    answers = {
+        "succeeded": client.is_experiment_succeeded("tuned"),
+        "failed": client.is_experiment_failed("tuned"),
+        "conditions": [one.type for one in client.get_experiment_conditions("tuned")],
+        "experiments": [one.metadata.name for one in client.list_experiments()],
+        "trials": sorted(one.metadata.name for one in trials),
+        "trial": client.get_trial(trials[0].metadata.name).metadata.name,
+        "details": [
+            {
+                "name": one["name"],
+                "point": {a.name: a.value for a in one["parameter_assignments"]},
+                "metrics": {m.name: m.max for m in one["metrics"]},
+            }
+            for one in client.get_success_trial_details("tuned")
+        ],
+        "best": {
+            "trial": best.best_trial_name,
+            "parameters": {one.name: one.value for one in best.parameter_assignments},
+            "metrics": {one.name: one.max for one in best.observation.metrics},
+        },
+        "suggested": sorted(one.name for one in suggestion.status.suggestions),
+        "suggestions": [one.metadata.name for one in client.list_suggestions()],
+    }
+    client.delete_experiment("tuned")
+    return answers
+
+
+def created(client: KatibClient, path: str) -> dict:
+    """Create an Experiment, wait for its end, and raise its budget."""
+    experiment = json.loads(Path(path).read_text())
+    client.create_experiment(experiment)
+    name = experiment["metadata"]["name"]
+    client.wait_for_experiment_condition(name, timeout=300, polling_interval=1)
+    client.edit_experiment_budget(name, max_trial_count=3)
+    return {"trials": len(client.list_trials(name))}
+
+
+def best(client: KatibClient, name: str) -> dict:
+    """Return the best trial of an Experiment that has ended."""
+    best = client.get_optimal_hyperparameters(name)
+    return {"trials": len(client.list_trials(name)), "best": best.best_trial_name}
+
+
+def main() -> None:
+    """Run the part that is asked for."""
+    kubeconfig, namespace, part, *arguments = sys.argv[1:]
+    client = KatibClient(config_file=kubeconfig, namespace=namespace)
+    assert models.V1beta1Experiment
+    answers = {"tuned": tuned, "created": created, "best": best}[part](client, *arguments)
+    print("ANSWERS " + json.dumps(answers, default=str))
+
+
+if __name__ == "__main__":
+    main()
