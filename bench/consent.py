@@ -7,8 +7,8 @@ to the API server take about 0.1 s, and 1 % of them fail.
 
 import random
 
-from gangsched.core.model.ids import GangId
-from gangsched.core.model.nodes import Node, NodeName
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.nodes import Node
 from gangsched.core.policy import Policies
 from policies.cheapest import Cheapest
 from policies.drf import Drf
