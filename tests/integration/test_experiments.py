@@ -207,6 +207,26 @@ def test_trials_that_fail_end_it(laptop, home):
     assert done["status"]["trialsFailed"] >= 3
 
 
+def test_a_trial_fails_if_its_job_is_refused_for_good(laptop, home):
+    """Without quotes in a ConfigMap, a placeholder is a number; a command takes only texts."""
+    body = example()
+    template = body["spec"]["trialTemplate"]
+    spec = template.pop("trialSpec")
+    container = spec["spec"]["template"]["spec"]["containers"][0]
+    container["command"].append("${trialParameters.batchSize}")
+    laptop.core.create_namespaced_config_map(
+        home, {"metadata": {"name": "templates"}, "data": {"job": yaml.safe_dump(spec)}}
+    )
+    template["configMap"] = {"configMapName": "templates", "templatePath": "job"}
+    body["spec"] |= {"maxTrialCount": 1, "parallelTrialCount": 1, "maxFailedTrialCount": 1}
+    create(laptop, home, body)
+    assert "Failed" in conditions(wait_over(laptop, home))
+    (one,) = trials(laptop, home)
+    failed = conditions(one)["Failed"]
+    assert failed["reason"] == "FailedValidation"
+    assert "cannot unmarshal number" in failed["message"]
+
+
 def test_a_trial_without_the_metric_says_what_to_print(laptop, home):
     body = example()
     body["spec"]["objective"]["objectiveMetricName"] = "f1"

@@ -223,7 +223,8 @@ def test_metrics_in_a_file_of_json(laptop, home):  # noqa: F811
 
 def test_a_template_in_a_config_map(laptop, home):  # noqa: F811
     template = job(TRAINS, X, EPOCHS, "/tmp")
-    text = yaml.safe_dump(template.pop("trialSpec"))
+    # Without quotes, Katib reads a placeholder as a number; a command takes only texts.
+    text = yaml.safe_dump(template.pop("trialSpec"), default_style='"')
     laptop.core.create_namespaced_config_map(
         home, {"metadata": {"name": "templates"}, "data": {"job.yaml": text}}
     )

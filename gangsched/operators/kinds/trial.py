@@ -15,7 +15,7 @@ from gangsched.config import one_sentence
 from gangsched.core.bounds import LOG_BYTES, LOG_LINES
 from gangsched.core.model.text import shown
 from gangsched.jobs.common.clock import Clock
-from gangsched.jobs.common.model import Json
+from gangsched.jobs.common.model import Intent, Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.katib import trial
 from gangsched.jobs.katib.collectors import PRINTED, sidecar_of, with_collector
@@ -73,6 +73,8 @@ def trial_kind(evaluators: Evaluators, scheduler: str = "") -> OwnerKind:
         created = [with_collector(job, owned.body, program) for job in steps.create]
         jobs = [in_queue_of(owned.body, document) for document in created]
         steps.create = [scheduled(job, scheduler) for job in jobs]
+        # A job that the API server refuses for good ends the trial, with the reason.
+        steps.intents = [Intent(0, job, {}) for job in steps.create]
         return steps
 
     return OwnerKind(
