@@ -13,7 +13,7 @@ import typer
 from gangsched import __version__
 from gangsched.cli import ask as cli_ask
 from gangsched.cli.local import local
-from gangsched.cli.options import Config, Context, Home, Kubeconfig, Output
+from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output
 from gangsched.cli.output.printing import console, print_answer
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
@@ -187,6 +187,37 @@ def snapshot(
         f"{out}: {len(engine.view.cluster.rows)} nodes, {len(engine.view.queues)} queues, "
         f"{len(engine.view.gangs)} gangs"
     )
+
+
+@app.command(name="trial-metrics")
+def trial_metrics(
+    namespace: Namespace = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="of 127.0.0.1")] = 6789,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Answer get_trial_metrics of Katib's client for a namespace, until stopped."""
+    try:
+        from gangsched.cli.trial_metrics import TrialMetricsServer  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        missing = "grpcio is missing: pip install 'gangsched[katib]'"
+        raise ConfigError(f"trial-metrics: {missing}") from error
+    from gangsched.kube.client.client import KubeClient  # noqa: PLC0415 -- others stay quick
+
+    access = Access(kubeconfig, context)
+    name = namespace or access.namespace()
+
+    def ready(bound: int) -> None:
+        typer.echo(f"Serving the metrics of Trials in namespace {name} on 127.0.0.1:{bound}.")
+
+    async def serve() -> None:
+        async with KubeClient(access) as client:
+            await TrialMetricsServer(client, name).serve(port, ready)
+
+    try:
+        asyncio.run(serve())
+    except OSError as error:
+        raise ConfigError(f"--port: {error}") from error
 
 
 @app.command()

@@ -239,6 +239,11 @@ FILTERS: Final = UpperBound(16, "filters of a metrics collector", "each is match
 METRICS: Final = UpperBound(
     32, "additional metrics of an objective", "the status has the values of each"
 )
+KEPT_VALUES: Final = UpperBound(
+    200,
+    "values of each metric that the status of a trial keeps; of more, as many at even distances",
+    "the status has those of all its metrics",
+)
 CONDITION_STEPS: Final = UpperBound(
     8, "steps of the condition of a trial", "each reads the whole status of the job"
 )

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -41,8 +42,20 @@ def ask(laptop, namespace: str, part: str, *arguments: str) -> dict:
     return json.loads(line.removeprefix("ANSWERS "))
 
 
-def test_tune_waits_reads_and_deletes(laptop, home):  # noqa: F811
-    said = ask(laptop, home, "tuned")
+@pytest.fixture
+def metrics_address(laptop, home):  # noqa: F811
+    """The address at which `gangsched trial-metrics` serves the namespace."""
+    command = [sys.executable, "-m", "gangsched", "trial-metrics", "--port", "0"]
+    command += ["--kubeconfig", laptop.plane.kubeconfig, "--namespace", home]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        line = process.stdout.readline()
+        assert line.startswith(f"Serving the metrics of Trials in namespace {home} on 127.0.0.1:")
+        yield line.split()[-1].removesuffix(".")
+        process.terminate()
+
+
+def test_tune_waits_reads_and_deletes(laptop, home, metrics_address):  # noqa: F811
+    said = ask(laptop, home, "tuned", metrics_address)
     assert said["succeeded"]
     assert not said["failed"]
     assert said["conditions"] == ["Created", "Running", "Succeeded"]
@@ -56,6 +69,10 @@ def test_tune_waits_reads_and_deletes(laptop, home):  # noqa: F811
         point = {name: float(value) for name, value in one["point"].items()}
         scores[one["name"]] = 4 - (point["x"] - 1) ** 2 - (point["y"] - 3) ** 2
     assert best["trial"] == max(scores, key=scores.get)
+    for name, log in said["logs"].items():
+        assert {metric for metric, _ in log} == {"score"}
+        shares = [float(value) / scores[name] for _, value in log]
+        assert shares == pytest.approx([1 / 3, 2 / 3, 1], abs=1e-4)
     assert float(best["metrics"]["score"]) == pytest.approx(scores[best["trial"]], abs=1e-5)
     laptop.wait(lambda: not trials(laptop, home), "the trials to go with their experiment", 60)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gangsched.core.bounds import KEPT_VALUES
 from gangsched.jobs.common.model import Json
 
 UNAVAILABLE = "unavailable"
@@ -37,6 +38,20 @@ def _joined(known: Json | None, new: Json) -> Json:
     if known is None or UNAVAILABLE in (known["latest"], new["latest"]):
         return new if known is None or known["latest"] == UNAVAILABLE else known
     return new | {key: pick(known[key], new[key], key=float) for key, pick in _EXTREMES}
+
+
+def observation_log(series: Series) -> list[Json]:
+    """Return the values of each metric in their order, in the form of the status of a trial.
+
+    Of many values, KEPT_VALUES at even distances are kept, the first and the last among them.
+    """
+    return [{"name": name, "values": _thinned(values)} for name, values in series.items()]
+
+
+def _thinned(values: Sequence[float]) -> list[str]:
+    last, most = len(values) - 1, KEPT_VALUES.most - 1
+    kept = values if last <= most else [values[i * last // most] for i in range(most + 1)]
+    return [repr(value) for value in kept]
 
 
 def value_of(observed: Json, name: str, strategy: str) -> float | None:

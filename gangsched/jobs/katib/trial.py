@@ -155,6 +155,8 @@ class _Trial(KatibStep):
         if any(values for values in self.outcome.series.values()):
             known = self.status.get("observation") or {}
             self.status["observation"] = metrics.merged_observation(known, observed)
+            if not self.outcome.recent:
+                self.status["observationLog"] = metrics.observation_log(self.outcome.series)
         text = (self.owned.body["metadata"].get("annotations") or {}).get(FIRST_STEPS, "")
         count = min(whole(text) or 0, FIRST_VALUES.most)
         values = self.outcome.series.get(self.spec["objective"]["objectiveMetricName"]) or []

@@ -19,8 +19,8 @@ def objective(parameters):
         print(f"score={(4 - (x - 1) ** 2 - (y - 3) ** 2) * epoch / 3:.6f}")
 
 
-def tuned(client: KatibClient) -> dict:
-    """Search by tune(), read everything, raise the budget, delete it."""
+def tuned(client: KatibClient, metrics_address: str) -> dict:
+    """Search by tune(), read everything, delete it."""
     client.tune(
         name="tuned",
         objective=objective,
@@ -53,6 +53,15 @@ def tuned(client: KatibClient) -> dict:
             }
             for one in client.get_success_trial_details("tuned")
         ],
+        "logs": {
+            one.metadata.name: [
+                [log.metric.name, log.metric.value]
+                for log in client.get_trial_metrics(
+                    one.metadata.name, db_manager_address=metrics_address, timeout=60
+                )
+            ]
+            for one in trials
+        },
         "best": {
             "trial": best.best_trial_name,
             "parameters": {one.name: one.value for one in best.parameter_assignments},
