@@ -162,10 +162,17 @@ async def _running(client: KubeClient, home: str) -> AsyncIterator[Finding]:
 
 async def _permissions(client: KubeClient, home: str) -> AsyncIterator[Finding]:
     account = f"system:serviceaccount:{home}:gangsched"
+    documents = list(shipped("manifests/base"))
+    bound = {
+        (document["roleRef"]["kind"], document["roleRef"]["name"])
+        for document in documents
+        if document["kind"] in ("ClusterRoleBinding", "RoleBinding")
+        and any(subject["name"] == "gangsched" for subject in document["subjects"])
+    }  # other roles are for the accounts of jobs
     rules = [
         (rule, document["metadata"].get("namespace", "").replace(HOME, home))
-        for document in shipped("manifests/base")
-        if document["kind"] in ("ClusterRole", "Role")
+        for document in documents
+        if (document["kind"], document["metadata"]["name"]) in bound
         for rule in document["rules"]
     ]
     permissions = [
