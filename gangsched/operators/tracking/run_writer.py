@@ -30,6 +30,9 @@ _EXPERIMENTS_KEPT = 1_000
 _PARENT_S, _PARENT_TRIES = 0.5, 20
 """How often the run of a trial waits until its experiment is seen, before it is no nested run."""
 
+_AFTER_S = 0.05
+"""Added to a delay, so that the awaited moment has passed."""
+
 _LATE = "TrackingLate"
 _REFUSED = "TrackingRefused"
 
@@ -100,7 +103,7 @@ class RunWriter:
             await self._failed(job, key, error)
         except KubeError as error:
             log.debug("%s/%s: its run cannot be shown: %s", *key, error)
-            self.work.later(key, job.failed(time.monotonic()))
+            self.work.later(key, job.failed(time.monotonic()) + _AFTER_S)
         finally:
             job.called_s = None
         if job.is_gone and (job.is_given_up or not job.has_changes):
@@ -211,7 +214,7 @@ class RunWriter:
     # -- failures -----------------------------------------------------------------------------
 
     async def _failed(self, job: TrackedJob, key: Key, error: TrackingError) -> None:
-        self.work.later(key, job.failed(time.monotonic()))
+        self.work.later(key, job.failed(time.monotonic()) + _AFTER_S)
         if error.is_refusal:
             job.deadline_s = 0.0  # the other jobs still wait for their runs
         else:

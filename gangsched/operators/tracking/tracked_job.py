@@ -132,7 +132,7 @@ class TrackedJob:
     def failed(self, now_s: float) -> float:
         """Record a failed call; return in how many seconds to try again."""
         self.failures += 1
-        pause_s = min(_RETRY_S * 2 ** min(self.failures, 10), _RETRY_MAX_S)
+        pause_s: float = min(_RETRY_S * 2 ** min(self.failures, 10), _RETRY_MAX_S)
         self.retry_at_s = now_s + pause_s
         return pause_s
 
