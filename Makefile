@@ -176,7 +176,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
-	printf 'mlflow\nmlflow-skinny\n' | $(subst pyproject.toml,-,$(LOCK)) -o gangsched/local/mlflow-requirements.txt
+	printf 'mlflow\nmlflow-skinny\n' | $(subst pyproject.toml,-,$(LOCK)) -o gangsched/local/tracking/requirements.txt
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator --extra docs -o requirements-docs.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator -o requirements-image.lock

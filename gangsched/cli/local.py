@@ -42,7 +42,7 @@ def build(
 ) -> None:
     """Build the programs of the control plane, unless the user's cache has them."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
-    from gangsched.local.tracking import environment  # noqa: PLC0415
+    from gangsched.local.tracking.mlflow_server import mlflow_programs  # noqa: PLC0415
 
     wanted: list[Sequence[components.Component]] = [components.CONTROL_PLANE]
     wanted += [components.HELM] if helm else []
@@ -52,7 +52,7 @@ def build(
         for group in wanted:
             components.ensure(progress, group)
         if tracking:
-            environment(progress)
+            mlflow_programs(progress)
 
 
 @local.command()
@@ -152,10 +152,10 @@ def kubeconfig(name: Existing = None) -> None:
 @local.command(name="mlflow-python")
 def mlflow_python() -> None:
     """Print the path of a Python with MLflow's client, for pods of process nodes."""
-    from gangsched.local.tracking import environment  # noqa: PLC0415 -- keeps other commands quick
+    from gangsched.local.tracking.mlflow_server import mlflow_programs  # noqa: PLC0415 -- keeps other commands quick
 
     with show_progress(console, "looking for MLflow") as progress:
-        programs = environment(progress)
+        programs = mlflow_programs(progress)
     typer.echo(programs / "python")
 
 

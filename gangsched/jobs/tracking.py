@@ -33,7 +33,7 @@ _PARAMETERS = 32
 _NAME_LETTERS = 100
 
 
-def status_of(outcome: str) -> str:
+def run_status(outcome: str) -> str:
     """Return the status of a run, as MLflow names it, by the outcome of its job."""
     return _STATUSES.get(outcome, "FAILED")
 
@@ -83,7 +83,7 @@ def gang_hold(group: Json, now_s: float) -> GangHold:
 
 
 @dataclass(slots=True)
-class GpuTime:
+class JobGpuTime:
     """The GPU time of a job: of all its gangs, as long as they hold nodes."""
 
     past_s: float = 0.0

@@ -13,10 +13,15 @@ from typing import Any, Literal
 import platformdirs
 import yaml
 
-from gangsched.local import commands, components, pki, tracking
+from gangsched.local import commands, components, pki
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
 from gangsched.local.processes import UNBUFFERED, Program, Programs
+from gangsched.local.tracking.mlflow_server import (
+    mlflow_programs,
+    server_command,
+    tracking_settings,
+)
 from gangsched.shipped import shipped
 
 Binding = Literal["extender", "direct", "off"]
@@ -96,7 +101,7 @@ class Plane:
         self.down()
         binaries = components.ensure(progress)
         if options.tracking:
-            tracking.environment(progress)
+            mlflow_programs(progress)
         self.folder.mkdir(parents=True)
         self.programs.begin()
         try:
@@ -326,8 +331,8 @@ class Plane:
     def _mlflow(self, port: int, progress: Callable[[str], None]) -> _Begun:
         """Start an MLflow server."""
         progress("starting MLflow")
-        programs = tracking.environment(progress)
-        program = self._spawn("mlflow", tracking.server(programs, self.folder, port))
+        programs = mlflow_programs(progress)
+        program = self._spawn("mlflow", server_command(programs, self.folder, port))
         return program, lambda: answers(f"http://127.0.0.1:{port}/health"), "MLflow to be ready"
 
     def _with_runs(self, options: PlaneOptions, port: int) -> PlaneOptions:
@@ -335,7 +340,7 @@ class Plane:
         ready = self.folder / "agent.ready"
         host = ready.read_text() if ready.exists() else "127.0.0.1"
         path = self.folder / "gangsched.yaml"
-        path.write_text(yaml.safe_dump(tracking.settings(port, host)))
+        path.write_text(yaml.safe_dump(tracking_settings(port, host)))
         flags = dict(options.flags)
         flags["gangsched"] = f"--config={path} {flags.get('gangsched', '')}"
         return replace(options, flags=tuple(flags.items()))

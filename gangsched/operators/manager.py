@@ -137,7 +137,7 @@ async def _track(tracker: RunTracker | None) -> None:
         try:
             await tracker.run()
         except Exception:
-            log.exception("the runs of jobs are not kept up to date; that begins anew")
+            log.exception("the runs of jobs are not kept up to date; that is started again")
         await asyncio.sleep(_AGAIN_S)
 
 

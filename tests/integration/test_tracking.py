@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from cluster import Cluster
 from conftest import CONTROLLERS, PROCESS, a_plane
+from pages import Shell
 from test_job_preemption import alone, work
 from test_pytorchjob import UNTIL_TOLD, tell
 from waiting import patience_s
 
-from gangsched.local import components, tracking
+from gangsched.local import components
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import PlaneOptions
+from gangsched.local.tracking.mlflow_server import mlflow_programs
 
 ROOT = Path(__file__).parents[2]
 RESULT = ROOT / "build" / "tracking.json"
@@ -78,7 +80,7 @@ def home(tracked):
 
 @pytest.fixture(scope="module")
 def python() -> str:
-    return str(tracking.environment(lambda _: None) / "python")
+    return str(mlflow_programs(lambda _: None) / "python")
 
 
 def runs_of(tracked, python, job: str) -> list[dict]:
@@ -97,11 +99,12 @@ def runs_of(tracked, python, job: str) -> list[dict]:
 def wait_ended(tracked, python, job: str, status: str = "FINISHED") -> dict:
     """Return the only run of a job once it has ended."""
 
-    def ended() -> dict | None:
+    def only() -> dict | None:
         (run,) = runs_of(tracked, python, job) or [{}]
-        return run if run.get("status") == status and "gangsched.outcome" in run["tags"] else None
+        is_over = run.get("status") == status and "gangsched.outcome" in run["tags"]
+        return run if is_over else None
 
-    return tracked.wait(ended, f"the run of {job} to end", 60)
+    return tracked.wait(only, f"the run of {job} to end", 60)
 
 
 def test_a_job_of_two_ranks_has_one_run(tracked, home, python):
@@ -135,6 +138,11 @@ def test_a_job_of_two_ranks_has_one_run(tracked, home, python):
     RESULT.write_text(json.dumps({"mlflow_runs_per_job": 1, "steps": len(run["loss"])}))
 
 
+def test_the_page(tracked, home, tmp_path):
+    said = Shell(tmp_path, tracked.plane.kubeconfig, home).walk("docs/jobs/tracking.md")
+    assert list(said.values())[-1].strip().startswith("gangsched.io/tracking-run:")
+
+
 def test_a_preempted_job_resumes_its_run(tracked, home, python, tmp_path):
     from kubernetes import client
 
@@ -159,7 +167,7 @@ def test_a_preempted_job_resumes_its_run(tracked, home, python, tmp_path):
         "spec": {"pytorchReplicaSpecs": {"Master": role}},
     }
     tracked.create_job(home, body)
-    tracked.wait(lambda: (tmp_path / "begun-0").exists(), "the job to log", 60)
+    tracked.wait((tmp_path / "begun-0").exists, "the job to log", 60)
     urgent = work(tmp_path, UNTIL_TOLD, priorityClassName=priority)
     tracked.kubectl("create", "-n", home, "-f", "-", stdin=tracked.yaml(alone("urgent", urgent)))
     tracked.wait_event(home, "Preempted")

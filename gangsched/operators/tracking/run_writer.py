@@ -135,7 +135,7 @@ class RunWriter:
             if job.unsure:
                 await self._choose(job, await api.runs_of(job.experiment_id, job.ref.uid))
                 job.unsure = False
-            await api.update_run(job.run_id, tracking.status_of(outcome), time.time())
+            await api.update_run(job.run_id, tracking.run_status(outcome), time.time())
         job.ended_as = outcome
 
     async def _give_run(self, job: TrackedJob, key: Key) -> bool:
@@ -168,6 +168,8 @@ class RunWriter:
             return False
         else:
             await self._create(job, parent_run)
+        if job.is_called_for(time.monotonic(), self.patience.wait_s):
+            self.patience.lost()
         self._held.discard(job.ref.uid)
         job.call_waiting()
         return True
@@ -235,8 +237,6 @@ class RunWriter:
 
     def _answered(self, job: TrackedJob) -> None:
         job.failures = 0
-        if job.called_s is not None and time.monotonic() - job.called_s > self.patience.wait_s:
-            self.patience.lost()
         if self._fails:
             log.info("tracking server %s answers again", self.server.uri)
         self._fails = False

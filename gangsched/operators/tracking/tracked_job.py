@@ -49,7 +49,7 @@ class TrackedJob:
     announced_outcome: str = ""
     """The outcome in the annotation of the job."""
 
-    gpu_time: tracking.GpuTime = field(default_factory=tracking.GpuTime)
+    gpu_time: tracking.JobGpuTime = field(default_factory=tracking.JobGpuTime)
     fixed_tags: dict[str, str] = field(default_factory=dict)
     stored_tags: dict[str, str] = field(default_factory=dict)
     """The tags that the server has, of those that were set or read here."""

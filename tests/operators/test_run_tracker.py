@@ -13,7 +13,7 @@ from waiting import until_async
 from gangsched.api import names
 from gangsched.config import SchedulerConfig, TrackingConfig
 from gangsched.core.bounds import TRACKED_JOBS
-from gangsched.jobs.tracking import UID, GpuTime, gang_hold
+from gangsched.jobs.tracking import UID, JobGpuTime, gang_hold
 from gangsched.kube.client.errors import Forbidden, NotFound
 from gangsched.operators.api_objects import with_env
 from gangsched.operators.controllers.pod_jobs import RUN_VARIABLES
@@ -400,7 +400,7 @@ def test_a_container_with_a_run_of_its_own_is_left_alone():
 
 
 def test_gpu_time_is_that_of_placed_gangs():
-    used = GpuTime()
+    used = JobGpuTime()
     assert not used.put("g", gang_hold(group(phase="Pending"), 0), 0)
     assert used.put("g", gang_hold(group(), 10), 10)
     assert not used.put("g", gang_hold(group(), 15), 15)

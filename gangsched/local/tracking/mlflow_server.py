@@ -15,7 +15,7 @@ from pathlib import Path
 from gangsched.local.components import cache
 from gangsched.local.gobuild import BuildError, Progress
 
-PINS = Path(__file__).with_name("mlflow-requirements.txt")
+PINS = Path(__file__).with_name("requirements.txt")
 _QUIET = ("--quiet", "--disable-pip-version-check", "--no-input")
 _LINES_SHOWN = 5
 _VARIABLES = (
@@ -25,7 +25,7 @@ _VARIABLES = (
 )
 
 
-def environment(progress: Progress) -> Path:
+def mlflow_programs(progress: Progress) -> Path:
     """Return the folder with the programs of the environment, which is installed if it is missing.
 
     Raises:
@@ -50,7 +50,7 @@ def environment(progress: Progress) -> Path:
     return folder / "bin"
 
 
-def server(programs: Path, folder: Path, port: int) -> list[str]:
+def server_command(programs: Path, folder: Path, port: int) -> list[str]:
     """Return the command of the server: loopback only, its data in a folder."""
     data = folder / "mlflow"
     data.mkdir(exist_ok=True)
@@ -63,13 +63,15 @@ def server(programs: Path, folder: Path, port: int) -> list[str]:
     ]
 
 
-def settings(port: int, pods_host: str) -> dict[str, object]:
+def tracking_settings(port: int, pods_host: str) -> dict[str, object]:
     """Return the settings of gangsched for the server; pods reach it at the same port."""
     return {
         "tracking": {
             "uri": f"http://127.0.0.1:{port}",
             "pods_uri": f"http://{pods_host}:{port}",
             "experiment_prefix": "",  # one user, and scripts that name their experiments
+            "wait_s": 10.0,  # a laptop may be busy, and no other user waits
+            "timeout_s": 10.0,
         }
     }
 
