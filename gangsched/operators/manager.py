@@ -155,7 +155,7 @@ def _controllers(
     env: Mapping[str, str],
     evaluators: Evaluators,
     searches: Collection[OwnerKind],
-    outputs: ControllerOutputs,
+    outputs: ControllerOutputs = _NOWHERE,
 ) -> tuple[Controllers, RuntimeReceiver]:
     """Return a controller for each kind, and the receiver of runtimes."""
     controllers: Controllers = {}
