@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib tracking
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -141,6 +141,10 @@ build/katib/client: tests/integration/katib/requirements.txt $(VENV)/run
 katib: $(VENV)/ready programs build/katib/client  ## Katib's own client, in an environment of its own, and Katib's algorithms on real trials
 	$(BIN)/pytest -m "long or not long" tests/integration/test_katib_client.py
 
+tracking: $(VENV)/ready programs  ## A real MLflow server, in an environment of its own (1 GB), and the runs of real jobs
+	$(BIN)/gangsched local build --tracking
+	$(BIN)/pytest -m "long or not long" tests/integration/test_tracking.py
+
 frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
 	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
@@ -172,6 +176,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
+	printf 'mlflow\nmlflow-skinny\n' | $(subst pyproject.toml,-,$(LOCK)) -o gangsched/local/tracking/requirements.txt
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator --extra docs -o requirements-docs.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator -o requirements-image.lock

@@ -133,10 +133,13 @@ def _outputs(client: KubeClient, config: SchedulerConfig, metrics: Metrics) -> "
         JobObserver,
     )
     from gangsched.operators.manager import ControllerOutputs  # noqa: PLC0415
+    from gangsched.operators.tracking.run_tracker import RunTracker  # noqa: PLC0415
 
+    tracker = RunTracker(config.tracking, client) if config.tracking is not None else None
     kept = ConfigMapEntry(client, config.history_config_map, KEY)
     metrics.jobs.namespaces = config.job_metrics_namespaces
-    return ControllerOutputs(kept, metrics.job_kinds, JobObserver(metrics.jobs))
+    jobs = JobObserver(metrics.jobs, tracker=tracker)
+    return ControllerOutputs(kept, metrics.job_kinds, jobs, tracker)
 
 
 async def _operators(

@@ -1,15 +1,24 @@
 """Settings, read once and frozen; each field says its unit and the reason for its default."""
 
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
@@ -75,6 +84,95 @@ class PolicyConfig(BaseModel):
     order_options: dict[str, Any] = {}
     placer_options: dict[str, Any] = {}
     """Fields of the policy's class: `{objectives: [domains, leftover], budget: 0.5}` for cpsat."""
+
+
+_ADDRESS = re.compile(r"[!-~]{1,1000}")
+_OBJECT_NAME = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
+_OBJECT = r"^[^/]+/[^/]+$"
+_EXPERIMENT = r"^[A-Za-z0-9._/{} -]{0,200}$"
+RUN_VARIABLES = ("MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "MLFLOW_EXPERIMENT_NAME")
+"""Variables that name the run of a job to its pods."""
+
+
+def _http_address(text: str) -> str:
+    """Return the address of an HTTP server without a slash at its end.
+
+    Raises:
+        ValueError: it is none.
+
+    """
+    allowed = "an address such as https://mlflow.example.com:5000 is allowed, without user names"
+    try:
+        parts = urlsplit(text if _ADDRESS.fullmatch(text) else "")
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable or "@" in parts.netloc or "?" in text or "#" in text:
+        raise ValueError(allowed)
+    return text.rstrip("/")
+
+
+HttpAddress = Annotated[str, AfterValidator(_http_address)]
+
+
+class NamespaceTracking(BaseModel):
+    """The settings of one namespace in `tracking`; an absent one is that of the cluster."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    enabled: bool = True
+    """Whether jobs of the namespace get runs."""
+
+    uri: HttpAddress | None = None
+    """Another server. Then `pods_uri`, `ui_uri` and `secret` of the cluster do not apply."""
+
+    pods_uri: HttpAddress | None = None
+    ui_uri: HttpAddress | None = None
+    secret: str | None = Field(None, pattern=_OBJECT)
+    experiment: str | None = Field(None, pattern=_EXPERIMENT)
+
+
+class TrackingConfig(BaseModel):
+    """The MLflow server on which every job gets a run."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    uri: HttpAddress
+    """Address of the server for gangsched."""
+
+    pods_uri: HttpAddress | None = None
+    """Address of the server for pods. Default: `uri`."""
+
+    ui_uri: HttpAddress | None = None
+    """Address of the server for browsers, in the link of a job. Default: `uri`."""
+
+    secret: str | None = Field(None, pattern=_OBJECT)
+    """Secret (namespace/name) with the credentials of gangsched: the key `token`, or the keys
+    `username` and `password`. Pods never get it."""
+
+    pods_secret: str = Field("mlflow-credentials", pattern=_OBJECT_NAME)
+    """Name of the Secret in the namespace of a job with the credentials of its pods. The keys are
+    the same. Pods of a namespace without it get no credentials."""
+
+    experiment: str = Field("{namespace}", pattern=_EXPERIMENT)
+    """Experiment of jobs that name none. `{namespace}` is the namespace of the job."""
+
+    experiment_prefix: str = Field("{namespace}/", pattern=_EXPERIMENT)
+    """Beginning of the name of an experiment that a job names by an annotation. With an empty one,
+    jobs of all namespaces may use the same experiments."""
+
+    jobs: Literal["all", "named"] = "all"
+    """Jobs that get a run: all, or those with an annotation that asks for it."""
+
+    wait_s: float = Field(1.0, ge=0, le=10)
+    """Seconds at most that the pods of a job wait for its run, counted from the first sight of the
+    job. After a failure no job waits for half a minute."""
+
+    timeout_s: float = Field(5.0, gt=0, le=60)
+    """Seconds that one call of the server may take."""
+
+    namespaces: dict[str, NamespaceTracking] = {}
+    """Other values for namespaces, by name."""
 
 
 class SchedulerConfig(PolicyConfig):
@@ -169,6 +267,10 @@ class SchedulerConfig(PolicyConfig):
     """Variables for every container of the pods of jobs, such as `{MLFLOW_TRACKING_URI: ...}`. A
     variable that a container sets itself has precedence."""
 
+    tracking: TrackingConfig | None = None
+    """MLflow server on which every job gets one run, such as `{uri: "http://mlflow:5000"}`; its
+    fields are on the page about tracking. Default: jobs get no runs."""
+
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
     others are `other`. Default: the first 100 with jobs."""
@@ -261,6 +363,13 @@ class SchedulerConfig(PolicyConfig):
 
     metrics_port: int = Field(0, ge=0, le=65535)
     """Port of /metrics; 0 takes a free one, printed at start."""
+
+    @model_validator(mode="after")
+    def _one_source_of_runs(self) -> Self:
+        both = [name for name in RUN_VARIABLES if name in self.job_env]
+        if self.tracking is not None and both:
+            raise ValueError(f"tracking sets the variable {both[0]}; remove it from job_env")
+        return self
 
 
 def load_config(path: Path | None, **overrides: object) -> SchedulerConfig:

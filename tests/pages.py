@@ -42,6 +42,7 @@ ELSEWHERE = {
     "make quick": "it lints, and runs tests that run anyway",
     "make demo": "it makes the environment that the tests run in",
     "make test": "it is what runs the tests",
+    "gangsched local up --tracking": "tests/integration/test_tracking.py starts what it starts",
     "make image": "tests/integration/test_image.py runs its program, for a folder of its own",
     "skopeo copy oci:build/image/oci:0.1.0 docker://REGISTRY/gangsched:0.1.0": (
         "it needs a registry; the layout that it reads is what test_image.py unpacks"
@@ -115,6 +116,7 @@ RUNNERS = {
     ): "tests/integration/test_upstream_jobsets.py::runtime",
     ("docs/jobs/operators.md", "KubeRay"): "tests/integration/test_upstream_groups.py::kuberay",
     ("docs/jobs/operators.md", "LeaderWorkerSet"): "tests/integration/test_upstream_groups.py::lws",
+    ("docs/jobs/tracking.md", ""): "tests/integration/test_tracking.py::test_the_page",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",
     (
         "docs/jobs/watching.md",

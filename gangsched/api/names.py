@@ -45,6 +45,18 @@ STOP_ANNOUNCED = "StopAnnounced"
 PREEMPTED_ANNOTATION = "gangsched.io/preempted-at"
 """gangsched writes it on pods of preempted gangs, with the condition DisruptionTarget."""
 
+TRACKING_ANNOTATION = "gangsched.io/tracking"
+"""On a job: `on` or `off`, whether it gets a run on the tracking server."""
+
+EXPERIMENT_ANNOTATION = "gangsched.io/tracking-experiment"
+"""On a job: the name of the experiment of its run."""
+
+RUN_ANNOTATION = "gangsched.io/tracking-run"
+"""gangsched writes it on a job: the address of its run on the tracking server."""
+
+RUN_OUTCOME_ANNOTATION = "gangsched.io/tracking-outcome"
+"""gangsched writes it on a job that is over: the outcome that its run has on the server."""
+
 GATE = "gangsched.io/gang"
 WOKEN_ANNOTATION = "gangsched.io/woken-at"
 """gangsched writes it on a pod that kube-scheduler marked unschedulable: the change is a retry."""

@@ -38,9 +38,11 @@ def build(
     monitoring: Annotated[bool, typer.Option(help="Prometheus and promtool too")] = False,
     helm: Annotated[bool, typer.Option(help="helm too")] = False,
     images: Annotated[bool, typer.Option(help="umoci too, to pack images")] = False,
+    tracking: Annotated[bool, typer.Option(help="MLflow too")] = False,
 ) -> None:
     """Build the programs of the control plane, unless the user's cache has them."""
     from gangsched.local import components  # noqa: PLC0415 -- keeps other commands quick
+    from gangsched.local.tracking.mlflow_server import mlflow_programs  # noqa: PLC0415
 
     wanted: list[Sequence[components.Component]] = [components.CONTROL_PLANE]
     wanted += [components.HELM] if helm else []
@@ -49,6 +51,8 @@ def build(
     with show_progress(console, "looking for the programs") as progress:
         for group in wanted:
             components.ensure(progress, group)
+        if tracking:
+            mlflow_programs(progress)
 
 
 @local.command()
@@ -59,6 +63,7 @@ def up(
     isolation: Annotated[str, typer.Option(help="of pods: auto, root, user or none")] = "auto",
     *,
     monitoring: Annotated[bool, typer.Option(help="with a Prometheus")] = False,
+    tracking: Annotated[bool, typer.Option(help="with an MLflow server")] = False,
 ) -> None:
     """Start a control plane; the first start builds it from source (minutes)."""
     if binding not in ("extender", "direct", "off"):
@@ -67,7 +72,8 @@ def up(
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
     node_file = load_nodes(nodes)
-    options = PlaneOptions(binding, isolation, monitoring=monitoring, topology=True)  # type: ignore[arg-type]
+    more = {"monitoring": monitoring, "tracking": tracking}
+    options = PlaneOptions(binding, isolation, topology=True, **more)  # type: ignore[arg-type]
     with show_progress(console, "starting") as progress:
         plane.up(node_file, options, progress)
     info = plane.info()
@@ -76,6 +82,8 @@ def up(
     console.print(f"  alias kubectl={info['kubectl']}", soft_wrap=True)
     if "prometheus" in info:
         console.print(f"  Prometheus: {info['prometheus']}", soft_wrap=True)
+    if "mlflow" in info:
+        console.print(f"  MLflow: {info['mlflow']}", soft_wrap=True)
 
 
 @local.command()
@@ -139,6 +147,16 @@ def _show_programs(rows: list[dict[str, Any]], *, has_planes: bool) -> None:
 def kubeconfig(name: Existing = None) -> None:
     """Print the path of the administrator's kubeconfig."""
     typer.echo(chosen(name).kubeconfig)
+
+
+@local.command(name="mlflow-python")
+def mlflow_python() -> None:
+    """Print the path of a Python with MLflow's client, for pods of process nodes."""
+    from gangsched.local.tracking.mlflow_server import mlflow_programs  # noqa: PLC0415 -- keeps other commands quick
+
+    with show_progress(console, "looking for MLflow") as progress:
+        programs = mlflow_programs(progress)
+    typer.echo(programs / "python")
 
 
 @local.command()

@@ -310,5 +310,24 @@ METRIC_PODS: Final = UpperBound(
     "pods with GPUs in the metric `gangsched_pod_gpus`",
     "each is a series as long as it runs",
 )
+TRACKED_JOBS: Final = UpperBound(
+    10_000,
+    "jobs, experiments and trials of a namespace with runs on the tracking server at one time; "
+    "further ones run without",
+    "each is a record in memory and some calls",
+)
+TRACKING_BYTES: Final = UpperBound(
+    2**20,
+    "bytes of an answer of the tracking server; a longer one counts as a failure",
+    "the server may be under the control of others",
+)
+RUN_TAG_LETTERS: Final = UpperBound(
+    1_000, "characters of a tag of a run; the rest is cut", "MLflow stores no more than 5,000"
+)
+EXPERIMENT_LETTERS: Final = UpperBound(
+    100,
+    "characters of the experiment that a job names for its run",
+    "it is sent to the tracking server, and to every pod",
+)
 
 BOUNDS: Final = {name: value for name, value in vars().items() if isinstance(value, UpperBound)}

@@ -78,18 +78,18 @@ def progress(body: Json) -> ObservedProgress:
     true = {kind: item for kind, item in conditions.items() if item.get("status") == "True"}
     end = next((end for kind, end in _ENDS.items() if kind in true), None)
     state, evidence = _state(status, conditions, true)
-    created_s = _time(_mapping(body.get("metadata")).get("creationTimestamp"), 0.0)
+    created_s = time_of(_mapping(body.get("metadata")).get("creationTimestamp"), 0.0)
     resumed = conditions.get("Suspended")
     wanted_s = created_s
     if resumed is not None and "Suspended" not in true:
-        wanted_s = _time(resumed.get("lastTransitionTime"), created_s)
+        wanted_s = time_of(resumed.get("lastTransitionTime"), created_s)
     restarting = str(true.get("Restarting", {}).get("lastTransitionTime") or "")
     counts = [_count(status.get(field)) for field in _RESTARTS]
     has_run = state in (JobState.RUNNING, JobState.RESTARTING) or "startTime" in status
     return ObservedProgress(
         state=state,
         end=end,
-        since_s=_time(evidence.get("lastTransitionTime"), wanted_s),
+        since_s=time_of(evidence.get("lastTransitionTime"), wanted_s),
         wanted_s=wanted_s,
         restart=f"{restarting} {counts}" if restarting or any(counts) else "",
         is_new=not status,
@@ -133,7 +133,7 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _time(text: object, otherwise: float) -> float:
+def time_of(text: object, otherwise: float) -> float:
     """Return a timestamp as seconds; a missing or malformed one is `otherwise`."""
     try:
         time_s = parse_time(str(text)[:_LETTERS_OF_TIME])

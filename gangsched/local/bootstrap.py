@@ -25,12 +25,26 @@ _WITHIN_S = 120.0
 """How long an API server may take to serve new objects: seconds, longer on busy cores."""
 
 
-def bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool = False) -> None:
-    """Apply the shipped manifests and create the nodes, with `topology` also their Topology."""
-    asyncio.run(_bootstrap(kubeconfig, nodes, gate=gate, topology=topology))
+def bootstrap(
+    kubeconfig: Path,
+    nodes: NodeFile,
+    *,
+    gate: bool,
+    topology: bool = False,
+    tracking: bool = False,
+) -> None:
+    """Apply the shipped manifests and create the nodes.
+
+    With `topology` the nodes have their Topology, and with `tracking` gangsched may show runs.
+    """
+    more = spelt(nodes) if topology else []
+    more += shipped("manifests/tracking", "rbac.yaml") if tracking else []
+    asyncio.run(_bootstrap(kubeconfig, nodes, more, gate=gate))
 
 
-async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology: bool) -> None:
+async def _bootstrap(
+    kubeconfig: Path, nodes: NodeFile, more: list[dict[str, Any]], *, gate: bool
+) -> None:
     async with KubeClient(kubeconfig) as client:
         documents = [*shipped("crds"), *shipped("crds/foreign"), *shipped("manifests/base")]
         documents += shipped("manifests/runtimes")
@@ -38,7 +52,7 @@ async def _bootstrap(kubeconfig: Path, nodes: NodeFile, *, gate: bool, topology:
         if gate:
             documents += shipped("manifests/extender", "gate.yaml")
         documents += yaml.safe_load_all(_KWOK_POLICY.read_text())
-        documents += spelt(nodes) if topology else []
+        documents += more
         documents = [_for_aliases(document) for document in documents]
         policies = await policies_served(client) == "v1"
         if not policies:

@@ -1,6 +1,7 @@
 """The command lines of the control plane's programs."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from gangsched.local import pki
@@ -166,9 +167,17 @@ def egress_config(authority: pki.Authority, port: int) -> dict[str, object]:
 
 
 def agent(
-    authority: pki.Authority, folder: Path, port: int, egress_port: int, isolation: str
+    authority: pki.Authority,
+    folder: Path,
+    port: int,
+    egress_port: int,
+    isolation: str,
+    forwards: Sequence[int] = (),
 ) -> list[str]:
-    """Return the command of the agent, which runs the pods of process nodes."""
+    """Return the command of the agent, which runs the pods of process nodes.
+
+    Pods reach the ports `forwards` of this machine's loopback.
+    """
     certificate, key = authority.server("kubelet", "127.0.0.1", "localhost")
     return [
         *(sys.executable, "-m", "gangsched.local.agent"),
@@ -182,6 +191,7 @@ def agent(
         *("--state", str(folder / "agent")),
         *("--ready", str(folder / "agent.ready")),
         *("--isolation", isolation),
+        *(f"--forward={port}" for port in forwards),
     ]
 
 

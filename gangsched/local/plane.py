@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,11 @@ from gangsched.local import commands, components, pki
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
 from gangsched.local.processes import UNBUFFERED, Program, Programs
+from gangsched.local.tracking.mlflow_server import (
+    mlflow_programs,
+    server_command,
+    tracking_settings,
+)
 from gangsched.shipped import shipped
 
 Binding = Literal["extender", "direct", "off"]
@@ -41,7 +46,8 @@ class PlaneError(Exception):
 class PlaneOptions:
     """How to start: who binds, which isolation pods get, and extra flags by component.
 
-    `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules. With
+    `monitoring` adds a Prometheus that scrapes gangsched and holds the shipped rules, and
+    `tracking` an MLflow server on which jobs get runs. With
     `standby`, which needs direct binding, a second gangsched stands by. With `topology` there is
     a Topology of what the nodes' labels spell. A `bare` one has neither kinds of ours nor nodes.
     `api_server` is the program of another version, which is started in place of our own.
@@ -52,6 +58,7 @@ class PlaneOptions:
     flags: tuple[tuple[str, str], ...] = ()
     operators: bool = True
     monitoring: bool = False
+    tracking: bool = False
     standby: bool = False
     topology: bool = False
     bare: bool = False
@@ -93,6 +100,8 @@ class Plane:
             raise PlaneError(f"local control plane {self.name!r} already runs{self._remedy()}")
         self.down()
         binaries = components.ensure(progress)
+        if options.tracking:
+            mlflow_programs(progress)
         self.folder.mkdir(parents=True)
         self.programs.begin()
         try:
@@ -168,10 +177,8 @@ class Plane:
     ) -> None:
         authority = pki.Authority(self.folder / "pki")
         flags = dict(options.flags)
-        ports = free_ports(11)
-        etcd, peer, secure, manager, scheduler, own, extender, metrics, kubelet, monitor, egress = (
-            ports
-        )
+        etcd, peer, secure, manager, scheduler, own, extender, metrics, *more = free_ports(12)
+        kubelet, monitor, egress, runs = more
         server = f"https://127.0.0.1:{secure}"
         self._kubeconfigs(authority, server)
         progress("starting etcd and kube-apiserver")
@@ -206,6 +213,15 @@ class Plane:
             progress("applying CRDs, RBAC and nodes")
             self._apply(nodes, options)
         begun: list[_Begun] = []  # they start side by side
+        if options.tracking:
+            info["mlflow"] = f"http://127.0.0.1:{runs}"
+            begun.append(self._mlflow(runs, progress))
+        if nodes.of_kind("process"):
+            begun.append(self._agent(authority, nodes, kubelet, egress, options, runs))
+        if options.tracking:
+            for awaited in begun:
+                self.wait(*awaited)
+            options = self._with_runs(options, runs)
         if options.binding != "off":
             progress(f"starting gangsched ({options.binding} binding)")
             begun.append(self._gangsched("gangsched", options, extender, metrics))
@@ -215,8 +231,6 @@ class Plane:
             config = self.scheduler_config(extender)
             flag = f"--config={config}"
             self.scheduler(binaries, "kube-scheduler-gangsched", own, flag, config=config)
-        if nodes.of_kind("process"):
-            begun.append(self._agent(authority, nodes, kubelet, egress, options))
         if options.monitoring:
             info["prometheus"] = f"http://127.0.0.1:{monitor}"
             begun.append(self._prometheus(metrics, monitor, progress))
@@ -301,16 +315,35 @@ class Plane:
         port: int,
         egress: int,
         options: PlaneOptions,
+        runs: int,
     ) -> _Begun:
         groups = [
             group.model_dump(exclude_none=True, mode="json") for group in nodes.of_kind("process")
         ]
         path = self.folder / "process-nodes.yaml"
         path.write_text(yaml.safe_dump({"nodes": groups}))
-        command = commands.agent(authority, self.folder, port, egress, options.isolation)
+        forwards = [runs] if options.tracking else []
+        command = commands.agent(authority, self.folder, port, egress, options.isolation, forwards)
         program = self._spawn("agent", command)
         ready = self.folder / "agent.ready"
         return program, ready.exists, "the process nodes to register"
+
+    def _mlflow(self, port: int, progress: Callable[[str], None]) -> _Begun:
+        """Start an MLflow server."""
+        progress("starting MLflow")
+        programs = mlflow_programs(progress)
+        program = self._spawn("mlflow", server_command(programs, self.folder, port))
+        return program, lambda: answers(f"http://127.0.0.1:{port}/health"), "MLflow to be ready"
+
+    def _with_runs(self, options: PlaneOptions, port: int) -> PlaneOptions:
+        """Return options with which gangsched gives jobs runs; the agent knows the pods' way."""
+        ready = self.folder / "agent.ready"
+        host = ready.read_text() if ready.exists() else "127.0.0.1"
+        path = self.folder / "gangsched.yaml"
+        path.write_text(yaml.safe_dump(tracking_settings(port, host)))
+        flags = dict(options.flags)
+        flags["gangsched"] = f"--config={path} {flags.get('gangsched', '')}"
+        return replace(options, flags=tuple(flags.items()))
 
     def _prometheus(self, metrics: int, port: int, progress: Callable[[str], None]) -> _Begun:
         """Start a Prometheus that scrapes gangsched each second and evaluates the rules."""
@@ -329,7 +362,8 @@ class Plane:
         from gangsched.local.bootstrap import bootstrap  # noqa: PLC0415 -- needs a running server
 
         gate = options.binding == "extender"
-        bootstrap(self.kubeconfig, nodes, gate=gate, topology=options.topology)
+        more = {"topology": options.topology, "tracking": options.tracking}
+        bootstrap(self.kubeconfig, nodes, gate=gate, **more)
 
     def _spawn(self, name: str, command: list[str]) -> Program:
         return self.programs.start(name, command, UNBUFFERED)

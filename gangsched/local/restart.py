@@ -47,6 +47,8 @@ def _ready(plane: Plane, name: str, info: dict[str, Any]) -> bool:
             return answers(info["metrics"].replace("/metrics", "/healthz"))
         case "agent":
             return (plane.folder / "agent.ready").exists()
+        case "mlflow":
+            return answers(f"{info['mlflow']}/health")
         case "prometheus":
             return answers(f"{info['prometheus']}/-/ready")
     return True

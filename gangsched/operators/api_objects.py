@@ -1,7 +1,7 @@
 """Functions on API objects: their owner, the later of two states, their path, deletion."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
@@ -55,28 +55,35 @@ def owned_by(document: Json, subject: ObjectRef) -> Json:
     return document | {"metadata": metadata}
 
 
-def with_env(document: Json, env: Mapping[str, str]) -> Json:
-    """Return a pod, or a Job, with variables added to its containers.
+def with_env(document: Json, env: Mapping[str, str | Json], unless: Collection[str] = ()) -> Json:
+    """Return a pod, or a Job, with variables added to its containers; a mapping is a valueFrom.
 
-    Variables of the containers take precedence. Other documents are returned unchanged.
+    Variables of the containers take precedence. A container that sets one of `unless` gets none.
+    Other documents are returned unchanged.
     """
     if not env or document.get("kind") not in ("Pod", "Job"):
         return document
     if document["kind"] == "Job":
         template = document["spec"]["template"]
-        pod_spec = with_env({"kind": "Pod", "spec": template["spec"]}, env)["spec"]
+        pod_spec = with_env({"kind": "Pod", "spec": template["spec"]}, env, unless)["spec"]
         return document | {"spec": document["spec"] | {"template": template | {"spec": pod_spec}}}
     spec = dict(document["spec"])
     for part in ("initContainers", "containers"):
         if part in spec:
-            spec[part] = [_with_env(container, env) for container in spec[part]]
+            spec[part] = [_with_env(container, env, unless) for container in spec[part]]
     return document | {"spec": spec}
 
 
-def _with_env(container: Json, env: Mapping[str, str]) -> Json:
+def _with_env(container: Json, env: Mapping[str, str | Json], unless: Collection[str]) -> Json:
     own = container.get("env") or []
     known = {variable["name"] for variable in own}
-    more = [{"name": name, "value": value} for name, value in env.items() if name not in known]
+    if known.intersection(unless):
+        return container
+    more = [
+        {"name": name, "value" if isinstance(value, str) else "valueFrom": value}
+        for name, value in env.items()
+        if name not in known
+    ]
     return container | {"env": [*own, *more]}
 
 

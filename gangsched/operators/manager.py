@@ -33,12 +33,14 @@ from gangsched.operators.kopf_session import session
 from gangsched.operators.ownership import Ownership
 from gangsched.operators.part_watches import watching_parts
 from gangsched.operators.runtime_watch import RuntimeReceiver, Runtimes
+from gangsched.operators.tracking.run_tracker import RunTracker
 
 log = logging.getLogger(__name__)
 
 Controllers = dict[str, Reconciler[Any]]
 """The controllers by kind."""
 
+_AGAIN_S = 5.0
 _SEARCHERS = ("cmaes", "gjson", "optuna", "scipy", "skopt", "threadpoolctl")
 
 
@@ -61,6 +63,8 @@ class ControllerOutputs:
     kept: ConfigMapEntry | None = None
     gauge: Gauge | None = None
     jobs: JobObserver | None = None
+    tracker: RunTracker | None = None
+    """The runs of jobs on a tracking server."""
 
 
 _NOWHERE = ControllerOutputs()
@@ -88,7 +92,7 @@ async def run_operators(
         searches = _search_kinds(evaluators, ours.scheduler if ours.trials else "")
 
         def controllers() -> tuple[Controllers, RuntimeReceiver]:
-            return _controllers(client, ours, env, evaluators, searches, outputs.jobs)
+            return _controllers(client, ours, env, evaluators, searches, outputs)
 
         known = controllers()[0]
         for kind in kinds or ():
@@ -102,6 +106,7 @@ async def run_operators(
         stopped = asyncio.create_task(stop.wait())
         changed = asyncio.create_task(ownership.changed.wait())
         running: asyncio.Task[None] | None = None
+        tracking = asyncio.create_task(_track(outputs.tracker))
         try:
             while True:
                 tasks = {deciding, changed, stopped}
@@ -119,9 +124,21 @@ async def run_operators(
                 changed = asyncio.create_task(ownership.changed.wait())
                 owners = ownership.owners
                 ours_now = owners.ours if owners is not None else frozenset()
+                if outputs.tracker is not None:
+                    outputs.tracker.begin(ours_now)
                 running = asyncio.create_task(_run(access, client, ours_now, *controllers(), stop))
         finally:
-            await _cancel(deciding, changed, stopped, running)
+            await _cancel(deciding, changed, stopped, running, tracking)
+
+
+async def _track(tracker: RunTracker | None) -> None:
+    """Keep the runs of jobs up to date; a failure never reaches the controllers."""
+    while tracker is not None:
+        try:
+            await tracker.run()
+        except Exception:
+            log.exception("the runs of jobs are not kept up to date; that is started again")
+        await asyncio.sleep(_AGAIN_S)
 
 
 async def _cancel(*tasks: "asyncio.Task[Any] | None") -> None:
@@ -138,13 +155,14 @@ def _controllers(
     env: Mapping[str, str],
     evaluators: Evaluators,
     searches: Collection[OwnerKind],
-    observer: JobObserver | None = None,
+    outputs: ControllerOutputs = _NOWHERE,
 ) -> tuple[Controllers, RuntimeReceiver]:
     """Return a controller for each kind, and the receiver of runtimes."""
     controllers: Controllers = {}
+    observer, tracker = outputs.jobs, outputs.tracker
     for kind, framework in FRAMEWORKS.items():
         family = MpiJobs if kind == "MPIJob" else PodJobs
-        jobs = family(ours.scheduler, framework, env, ours.aliases)
+        jobs = family(ours.scheduler, framework, env, ours.aliases, tracker)
         controllers[kind] = Reconciler(client, jobs, observer)
     runtimes = Runtimes()
     owners = (
@@ -153,7 +171,7 @@ def _controllers(
         *searches,
     )
     for owner in owners:
-        controllers[owner.kind] = tree_controller(client, owner, env, observer)
+        controllers[owner.kind] = tree_controller(client, owner, env, observer, tracker)
     runtimes.on_change = controllers[TRAINJOB].wake_all
     return controllers, RuntimeReceiver(client, runtimes)
 

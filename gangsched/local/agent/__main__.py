@@ -27,6 +27,7 @@ def main() -> None:
     for name in ("port", "egress-port"):
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--isolation", default="auto")
+    parser.add_argument("--forward", type=int, action="append", default=[])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname).1s %(message)s")
     asyncio.run(_run(parser.parse_args()))
 
@@ -39,7 +40,7 @@ async def _run(options: argparse.Namespace) -> None:
         log.warning("pods share this machine's loopback and files: two may not use one port")
     async with KubeClient(options.kubeconfig, tries=UNTIL_ANSWERED) as client:
         nodes = load_nodes(options.nodes)
-        gateway = Gateway(sandboxes, client.server)
+        gateway = Gateway(sandboxes, client.server, options.forward)
         await gateway.open()
         egress = Egress(sandboxes)
         tls = _tls(options)

@@ -67,7 +67,9 @@ class Agent(Reporter):
             for watch in self.storage.watches(self._spawn):
                 group.create_task(watch.run())
             await services.synced.wait()
-            ready.touch()
+            draft = ready.with_suffix(".new")
+            draft.write_text(self.sandboxes.host_address())
+            draft.replace(ready)
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
         """Return the worker of a pod."""

@@ -18,6 +18,7 @@ from gangsched.jobs.common.model import Json
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.progress import JobEnd, JobState, ObservedProgress, progress
 from gangsched.operators.kinds import jobset, trainjob
+from gangsched.operators.tracking.run_tracker import RunTracker
 
 _MANAGERS = {"JobSet": (None, "", jobset.MANAGER), "TrainJob": (None, "", trainjob.MANAGER)}
 
@@ -39,8 +40,14 @@ class _KnownJob:
 class JobObserver:
     """Reports the changes of all jobs to their metrics."""
 
-    def __init__(self, metrics: JobMetrics, now_s: Callable[[], float] = time.time) -> None:
-        self._metrics, self._now_s = metrics, now_s
+    def __init__(
+        self,
+        metrics: JobMetrics,
+        now_s: Callable[[], float] = time.time,
+        tracker: RunTracker | None = None,
+    ) -> None:
+        """Report the same states to `tracker`, for the runs of jobs."""
+        self._metrics, self._now_s, self._tracker = metrics, now_s, tracker
         self._known: dict[str, _KnownJob] = {}
         self._parts: dict[str, tuple[str, str]] = {}
         """The owner's uid and the last restart of each JobSet of a TrainJob, by its uid."""
@@ -68,6 +75,8 @@ class JobObserver:
         """Record the newest state of a job."""
         if _is_managed_elsewhere(kind, body):
             return
+        if self._tracker is not None:
+            self._tracker.job_seen(kind, body, queue_named_by(kind, body))
         metadata = body["metadata"]
         uid, name = metadata["uid"], (kind, metadata["namespace"], metadata["name"])
         now = progress(body)
@@ -93,6 +102,8 @@ class JobObserver:
 
     def gone(self, kind: str, body: Json) -> None:
         """Forget a job that was deleted."""
+        if self._tracker is not None:
+            self._tracker.job_gone(kind, body)
         metadata = body["metadata"]
         uid, name = metadata["uid"], (kind, metadata["namespace"], metadata["name"])
         self._created.discard(uid)
@@ -144,11 +155,15 @@ class JobObserver:
 
     def group_seen(self, kind: str, owner: str, group: Json) -> None:
         """Record the owner of a PodGroup."""
+        if self._tracker is not None:
+            self._tracker.group_seen(kind, owner, group)
         metadata = group["metadata"]
         self._groups[_gang(metadata)] = kind, metadata["namespace"], owner
 
     def group_gone(self, group: Json) -> None:
         """Forget a PodGroup."""
+        if self._tracker is not None:
+            self._tracker.group_gone(group)
         self._groups.pop(_gang(group["metadata"]), None)
 
     def _job_of_gang(self, gang: str) -> JobRef | None:

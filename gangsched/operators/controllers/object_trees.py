@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from gangsched.api import keys
+from gangsched.config import RUN_VARIABLES
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, set_condition, true_condition
 from gangsched.kube.client.client import KubeClient
@@ -17,8 +18,10 @@ from gangsched.operators.controllers.job_observer import JobObserver
 from gangsched.operators.controllers.owned_objects import NoRecord
 from gangsched.operators.controllers.reconciler import Reconciler, ReconcileStep
 from gangsched.operators.job_kind import BlockedError, OwnerKind
+from gangsched.operators.tracking.run_tracker import RunTracker
 
 _REJECTED = "FailedValidation"
+_WITH_PODS = ("Job", "Pod")
 _FOREGROUND = ("Job", "JobSet")
 """Kinds that are deleted after their own parts, so that a successor never meets those."""
 
@@ -28,10 +31,15 @@ class ObjectTrees:
 
     names_failed = True
 
-    def __init__(self, kind: OwnerKind, env: Mapping[str, str] = NO_ENV) -> None:
-        """`env` is added to every container that does not set it."""
+    def __init__(
+        self,
+        kind: OwnerKind,
+        env: Mapping[str, str] = NO_ENV,
+        tracker: RunTracker | None = None,
+    ) -> None:
+        """`env`, and the owner's run, are added to every container that does not set them."""
         self.kind = kind
-        self._env = env
+        self._env, self._tracker = env, tracker
         self._versions = {kind: version for version, kind in kind.parts}
         self.part_kinds = frozenset(self._versions)
 
@@ -92,8 +100,11 @@ class ObjectTrees:
         for ref in steps.delete:
             await self._delete(step, ref)
         await step.preflight(steps.intents)
+        self._hold_pods(step, steps)
+        run = self._tracker.variables(step.body) if self._tracker is not None else {}
         for document in steps.create:
-            await writer.create_part(with_env(document, self._env))
+            tracked = with_env(document, run, RUN_VARIABLES)
+            await writer.create_part(with_env(tracked, self._env))
         for document in steps.unowned:
             await writer.create_unowned(document)
         for ref, change in steps.patch:
@@ -105,6 +116,15 @@ class ObjectTrees:
                 await writer.create_part(document)
         if steps.delete_owner:
             await writer.delete_owner()
+
+    def _hold_pods(self, step: ReconcileStep[NoRecord], steps: Steps) -> None:
+        """Let new objects with pods wait a moment for the run of their owner."""
+        if self._tracker is None or not any(d["kind"] in _WITH_PODS for d in steps.create):
+            return
+        held_s = self._tracker.hold_s(step.body, step.wake)
+        if held_s > 0:
+            steps.create = [d for d in steps.create if d["kind"] not in _WITH_PODS]
+            steps.requeue_in(held_s)
 
     async def _delete(self, step: ReconcileStep[NoRecord], ref: Ref) -> None:
         owned, known = step.owned, step.owned.parts.get(ref)
@@ -126,9 +146,10 @@ def tree_controller(
     kind: OwnerKind,
     env: Mapping[str, str] = NO_ENV,
     observer: JobObserver | None = None,
+    tracker: RunTracker | None = None,
 ) -> Reconciler[NoRecord]:
     """Return the controller of one kind."""
-    return Reconciler(client, ObjectTrees(kind, env), observer)
+    return Reconciler(client, ObjectTrees(kind, env, tracker), observer)
 
 
 def _without_rejection(body: Json) -> Json:

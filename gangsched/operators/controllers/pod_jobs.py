@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
 
+from gangsched.config import RUN_VARIABLES
 from gangsched.jobs.common import conditions, waiting
 from gangsched.jobs.common.model import (
     GROUP_VERSION,
@@ -30,6 +31,7 @@ from gangsched.operators.controllers.reconciler import Reconciler, ReconcileStep
 from gangsched.operators.job_kind import BlockedError
 from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
 from gangsched.operators.kinds.training_job import parse, parse_pod_view
+from gangsched.operators.tracking.run_tracker import RunTracker
 from gangsched.operators.work_queue import gather_all
 
 _CONTENT = ("data", "rules", "subjects", "spec")
@@ -50,10 +52,14 @@ class PodJobs:
         kind: Framework,
         env: Mapping[str, str] = NO_ENV,
         aliases: Sequence[str] = (),
+        tracker: RunTracker | None = None,
     ) -> None:
-        """Add `env` to all containers; `aliases` are other names that the scheduler serves."""
+        """Add `env`, and the job's run, to all containers.
+
+        `aliases` are other names that the scheduler serves.
+        """
         self.kind = kind
-        self._env = env
+        self._env, self._tracker = env, tracker
         self._scheduler, self._aliases = scheduler, aliases
         self._slots = asyncio.Semaphore(_CREATIONS_AT_ONCE)
 
@@ -80,10 +86,21 @@ class PodJobs:
             if kind == "Pod" and is_terminating(part)
         )
         actions = reconcile(job, self._observed(step, job, vanished), clock())
+        self._hold_pods(step, actions)
         await self._carry_out(step, job, actions)
         del record.vanished[: len(vanished)]
         record.handled_terminations = terminating
         return actions.requeue_in_s
+
+    def _hold_pods(self, step: ReconcileStep[JobRecord], actions: Actions) -> None:
+        """Let new pods wait a moment for the run of their job."""
+        if self._tracker is None or not actions.create_pods:
+            return
+        held_s = self._tracker.hold_s(step.body, step.wake)
+        if held_s > 0:
+            actions.create_pods = []
+            known_s = actions.requeue_in_s
+            actions.requeue_in_s = held_s if known_s is None else min(held_s, known_s)
 
     def reject(self, status: Json, message: str, now: str) -> str:
         """Write the condition Failed; a job that is over stays as it is."""
@@ -157,9 +174,12 @@ class PodJobs:
         for document in actions.documents:
             await self._ensure(step, document)
 
+        run = self._tracker.variables(step.body) if self._tracker is not None else {}
+
         async def create(document: Json) -> None:
             async with self._slots:
-                await step.writer.create_part(with_env(document, self._env))
+                tracked = with_env(document, run, RUN_VARIABLES)
+                await step.writer.create_part(with_env(tracked, self._env))
 
         await gather_all(create(service) for service in actions.create_services)
         await gather_all(create(pod) for pod in actions.create_pods)

@@ -9,6 +9,8 @@ import contextlib
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from functools import partial
 from urllib.parse import urlsplit
 
 from gangsched.local.agent.isolation.sandbox import NamespaceSandboxes, SandboxError, Sandboxes
@@ -28,11 +30,12 @@ with socket.socket(fileno=int(sys.argv[3])) as there:
 class Gateway:
     """The API server for pods: variables for their environment, a line for /etc/hosts."""
 
-    def __init__(self, sandboxes: Sandboxes, server: str) -> None:
+    def __init__(self, sandboxes: Sandboxes, server: str, forwards: Sequence[int] = ()) -> None:
+        """`forwards` are ports of this machine's loopback that pods reach too."""
         parts = urlsplit(server)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 443
-        self._sandboxes = sandboxes
-        self._server: asyncio.Server | None = None
+        self._sandboxes, self._forwards = sandboxes, forwards
+        self._servers: list[asyncio.Server] = []
 
     async def open(self) -> None:
         """Listen in the pods' network.
@@ -41,19 +44,24 @@ class Gateway:
             SandboxError: nothing can listen there.
 
         """
-        if isinstance(self._sandboxes, NamespaceSandboxes):
-            listening = await asyncio.to_thread(_listening, self._sandboxes, _PORT)
-            self._server = await asyncio.start_server(self._join, sock=listening)
+        if not isinstance(self._sandboxes, NamespaceSandboxes):
+            return  # pods share this machine's loopback
+        ends = {_PORT: (self._host, self._port)}
+        ends |= {port: ("127.0.0.1", port) for port in self._forwards}
+        for port, (host, there) in ends.items():
+            listening = await asyncio.to_thread(_listening, self._sandboxes, port)
+            join = partial(_join, host, there)
+            self._servers.append(await asyncio.start_server(join, sock=listening))
 
     def close(self) -> None:
         """Stop listening."""
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
 
     @property
     def variables(self) -> dict[str, str]:
         """Return the variables that clients in a cluster read."""
-        inside = self._server is not None
+        inside = bool(self._servers)
         return {
             "KUBERNETES_SERVICE_HOST": NAME if inside else self._host,
             "KUBERNETES_SERVICE_PORT": str(_PORT if inside else self._port),
@@ -65,13 +73,16 @@ class Gateway:
         names = ".".join(NAME.split(".")[:2]), NAME
         return f"{self._sandboxes.host_address()} {' '.join(names)}"
 
-    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            there = await asyncio.open_connection(self._host, self._port)
-        except OSError:
-            writer.close()
-            return
-        await joined((reader, writer), there)
+
+async def _join(
+    host: str, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    try:
+        there = await asyncio.open_connection(host, port)
+    except OSError:
+        writer.close()
+        return
+    await joined((reader, writer), there)
 
 
 async def joined(

@@ -1,0 +1,1 @@
+"""The tracking server of a local control plane."""

@@ -1,0 +1,1 @@
+"""Runs of jobs on an MLflow server: one for each job, whatever the server does."""
