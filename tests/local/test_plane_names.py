@@ -5,7 +5,7 @@ import typer.testing
 
 from gangsched.cli.local import local
 from gangsched.local import plane as planes
-from gangsched.local.plane import Plane, PlaneError
+from gangsched.local.plane import Plane, PlaneError, PlaneOptions
 
 WRONG = ["", "../../other", "/abs", ".", "..", "a/b", "Bad Name!", "a_b", "x\n", "a" * 41]
 
@@ -74,7 +74,7 @@ def test_a_start_marks_its_folder_before_it_writes_anything_else(state, monkeypa
     monkeypatch.setattr(planes.components, "ensure", lambda _: state)
     monkeypatch.setattr(Plane, "_start", start)
     with pytest.raises(PlaneError, match="cut off"):
-        Plane().up(None, None, lambda _: None)
+        Plane().up(None, PlaneOptions(), lambda _: None)
     assert seen == ["programs.json"]
     assert not (state / "local" / "default").exists()
 
