@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib tracking
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -149,6 +149,17 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
 
+# The packages of Hugging Face need other versions of some packages of the tests.
+build/llm/ready: requirements-llm.lock pyproject.toml $(VENV)/run
+	@echo "installing torch, transformers, TRL and PEFT into build/llm (about 4 GB the first time)"
+	@test -x build/llm/bin/python || $(PYTHON) -m venv build/llm
+	@$(BIN)/uv pip install --quiet --python build/llm/bin/python --require-hashes -r requirements-llm.lock
+	@$(BIN)/uv pip install --quiet --python build/llm/bin/python --no-deps --editable .
+	@touch $@
+
+llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializers, in an environment of its own
+	build/llm/bin/python -m pytest -m "long or not long" tests/integration/test_llm.py
+
 docs: $(VENV)/docs  ## The site of docs/ in build/site, with every link checked; it needs no network to read
 	$(BIN)/python docs/collect.py build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -175,11 +186,13 @@ LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.tom
 lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
+	$(LOCK) --extra dev --extra torch --extra llm --extra llm-tests -o requirements-llm.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
 	printf 'mlflow\nmlflow-skinny\n' | $(subst pyproject.toml,-,$(LOCK)) -o gangsched/local/tracking/requirements.txt
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator --extra docs -o requirements-docs.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
-	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator -o requirements-image.lock
+	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator \
+	  --extra initializers -o requirements-image.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra torch \
 	  --no-emit-package triton -o requirements-demo.lock
 

@@ -101,6 +101,10 @@ RUNNERS = {
     ("docs/jobs/experiment.md", ""): (
         "tests/integration/test_experiments.py::test_a_search_runs_to_its_end_and_tells_the_best"
     ),
+    (
+        "docs/jobs/llm.md",
+        "",
+    ): "tests/integration/test_llm.py::test_the_page_fine_tunes_by_the_sdk",
     ("docs/jobs/mpijob.md", ""): f"{_WALKS}test_an_mpi_job",
     ("docs/jobs/stopping.md", ""): f"{_WALKS}test_a_job_may_answer_and_a_node_is_to_stop",
     (

@@ -191,6 +191,28 @@ CONFIG_MAPS: Final = UpperBound(
 SENTENCE_LETTERS: Final = UpperBound(
     2_000, "characters of a message about an invalid job", "the message may quote the job"
 )
+STORAGE_URI_LETTERS: Final = UpperBound(
+    2_048, "characters of a storageUri of a TrainJob", "it is a variable of a pod"
+)
+TOKEN_BYTES: Final = UpperBound(
+    8_192,
+    "bytes of a token in spec.initializer of a TrainJob",
+    "the controller stores the tokens of a job in one Secret",
+)
+STORED_FILES: Final = UpperBound(
+    100_000, "files of a data set or a model that an initializer fetches", "each is listed first"
+)
+STORED_BYTES: Final = UpperBound(
+    2**41,
+    "bytes of a data set or a model that an initializer fetches",
+    "a store may send without end, and other pods may share the volume",
+)
+INITIALIZER_S: Final = UpperBound(
+    86_400, "seconds in which an initializer has to fetch everything", "a store may never answer"
+)
+IGNORE_PATTERNS: Final = UpperBound(
+    64, "ignore patterns of an initializer", "each is compared with every file"
+)
 VARIABLE_BYTES: Final = UpperBound(
     128 * 2**10 - 1,
     "bytes of a variable that lists the pods of a job (WORKER_ADDRS, TF_CONFIG)",

@@ -44,7 +44,7 @@ def runtimes(request, laptop):
     found = {document["metadata"]["name"]: document for document in documents}
     yield found
     laptop.kubectl("delete", "clustertrainingruntime", *found)
-    laptop.kubectl("apply", "-f", str(ROOT / "manifests" / "runtimes" / "runtimes.yaml"))
+    laptop.kubectl("apply", "-k", str(ROOT / "manifests" / "runtimes"))
 
 
 @pytest.fixture

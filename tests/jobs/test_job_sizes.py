@@ -20,7 +20,7 @@ from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.kubeflow.framework import listed_bytes
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
-from gangsched.jobs.trainer.runtimes import _put
+from gangsched.jobs.trainer.containers import put
 from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.jobset import jobset_kind
 from gangsched.operators.kinds.training_job import parse
@@ -211,7 +211,7 @@ def test_long_lists_are_merged_by_what_they_hold():
     merged = merge({"tolerations": old}, {"tolerations": new})["tolerations"]
     assert [one["key"] for one in merged] == [str(i) for i in range(6000)]
     variables = [{"name": "a", "value": "1"}, {"name": "b", "value": "1"}]
-    _put(variables, [{"name": "b", "value": "2"}, {"name": "c"}, {"name": "c", "value": "3"}])
+    put(variables, [{"name": "b", "value": "2"}, {"name": "c"}, {"name": "c", "value": "3"}])
     assert variables == [
         {"name": "a", "value": "1"},
         {"name": "b", "value": "2"},

@@ -189,3 +189,18 @@ def test_an_image_is_complete_or_absent(tmp_path, monkeypatch):
     assert root.is_dir()
     assert images.loaded(root.parent).arguments == ("app",)
     assert list(root.parents[1].iterdir()) == [root.parent]
+
+
+@pytest.mark.parametrize("end", ["", ":latest", ":v2.3.0", "@sha256:abc"])
+@pytest.mark.parametrize("part", ["dataset", "model"])
+def test_kubeflows_initializers_are_the_program_of_the_same_contract(part, end):
+    container = {"name": "c", "image": f"ghcr.io/kubeflow/trainer/{part}-initializer{end}"}
+    assert command_line(container, {})[1:] == ["-m", "gangsched.initializers", part]
+    container["command"] = ["mine"]
+    assert command_line(container, {}) == ["mine"]
+
+
+def test_an_image_with_a_like_name_has_no_program():
+    container = {"name": "c", "image": "evil.io/kubeflow/trainer/dataset-initializer"}
+    with pytest.raises(PodError, match="has no command"):
+        command_line(container, {})

@@ -20,6 +20,7 @@ from gangsched.jobs.common.owned_objects import (
     true_condition,
 )
 from gangsched.jobs.common.times import parse_time
+from gangsched.jobs.trainer import initializers
 from gangsched.jobs.trainer.runtimes import resolve
 
 KIND = "TrainJob"
@@ -88,8 +89,9 @@ def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps
                     "immutable": True,
                 }
             )
-        if plan.hostfile is not None:
-            steps.create.append(plan.hostfile)
+        steps.create += [part for part in (plan.hostfile, plan.tokens) if part is not None]
+        if plain := initializers.warning(owned.body):
+            steps.events.append(JobEvent("Warning", "TokenInSpec", plain))
         plan.jobset["metadata"]["annotations"] |= {MADE_FROM: _digests(owned.body, {})}
         steps.create.append(plan.jobset)
         return
@@ -100,8 +102,9 @@ def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps
     change: Json = {"spec": {"suspend": suspend}}
     if not suspend and runtime is not None:
         # Queueing systems write patches and resume the job in one update.
-        spec = resolve(owned.body, runtime).jobset["spec"]
-        change["spec"]["replicatedJobs"] = spec["replicatedJobs"]
+        plan = resolve(owned.body, runtime)
+        steps.create += [plan.tokens] if plan.tokens is not None else []
+        change["spec"]["replicatedJobs"] = plan.jobset["spec"]["replicatedJobs"]
         if known := _recorded_digests(jobset):
             kept = {key: known[key] for key in _NEVER_AGAIN if key in known}
             change["metadata"] = {"annotations": {MADE_FROM: _digests(owned.body, kept)}}

@@ -14,6 +14,8 @@ from typing import Any
 from gangsched.jobs.common.merge import merge
 from gangsched.jobs.common.model import ROOT_SSH, Json
 from gangsched.jobs.trainer import torchtune
+from gangsched.jobs.trainer.containers import mount, put, put_variables
+from gangsched.jobs.trainer.initializers import INITIALIZERS, Tokens, initialize
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
 FRAMEWORK = "trainer.kubeflow.org/framework"
@@ -21,7 +23,6 @@ PORT = 29500
 NODE = "node"
 LAUNCHER = "launcher"
 TRAINER = "trainer"
-INITIALIZERS = {"dataset-initializer": "dataset", "model-initializer": "model"}
 RESERVED = (
     "PET_NNODES",
     "PET_NPROC_PER_NODE",
@@ -39,11 +40,15 @@ _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 
 @dataclass(slots=True)
 class TrainJobObjects:
-    """The objects of a TrainJob: a JobSet and, for MPI, a host file and a Secret with keys."""
+    """The objects of a TrainJob: a JobSet and, for MPI, a host file and a Secret with keys.
+
+    `tokens` is the Secret with the tokens of its initializers.
+    """
 
     jobset: Json
     hostfile: Json | None = None
     keys: str = ""
+    tokens: Json | None = None
 
 
 def framework_of(runtime: Json) -> str:
@@ -87,6 +92,9 @@ class _Resolution:
         self.metadata: Json = copy.deepcopy(template.get("metadata") or {})
         self.spec: Json = copy.deepcopy(template.get("spec") or {})
         self.mpi: Json | None = self.policy.get("mpi")
+        self.tokens = Tokens(job)
+        builtin = next((c.get("command") or [] for r, c in self.nodes() if _step(r) == TRAINER), [])
+        self._runs_builtin = bool(builtin) and builtin[:1] != torchtune.ENTRY[:1]
 
     def plan(self) -> TrainJobObjects:
         self._apply_patches()
@@ -99,7 +107,9 @@ class _Resolution:
                     self._set_size(rjob, nodes)
             elif step in INITIALIZERS:
                 rjob["replicas"] = 1
-                self._initialise(rjob, step)
+                for container in _pod(rjob).get("containers") or []:
+                    if container["name"] == step:
+                        initialize(_pod(rjob), container, self._initializer(step), self.tokens)
             if step == TRAINER or self._is_mpi_node(rjob):
                 self._apply_trainer(rjob, command=step == TRAINER)
         plan = TrainJobObjects({})
@@ -111,13 +121,18 @@ class _Resolution:
                 continue
             variables = self._variables(nodes, container)
             if variables:
-                _put_variables(container, variables)
+                put_variables(container, variables)
                 self._inject(variables)
                 ports = container.setdefault("ports", [])
                 if not any(port.get("containerPort") == PORT for port in ports):
                     ports.append({"containerPort": PORT})
-        plan.jobset = self._jobset()
+        plan.jobset, plan.tokens = self._jobset(), self.tokens.secret()
         return plan
+
+    def _initializer(self, step: str) -> Json:
+        """Return what the TrainJob sets of an initializer."""
+        parts = self.job["spec"].get("initializer") or {}
+        return parts.get(INITIALIZERS[step]) or {}
 
     # -- patches ------------------------------------------------------------------------------
 
@@ -183,24 +198,12 @@ class _Resolution:
                 container["resources"] = merge(container.get("resources") or {}, resources)
             runtime_command = container.get("command") or []
             for key in ("image", "command", "args"):
-                if command and self.trainer.get(key):
+                if command and self.trainer.get(key) and not (key == "command" and self._is_kept):
                     container[key] = self.trainer[key]
             if command and self.uses_torchtune:
                 address = f"{self._host}:{PORT}"
                 container["command"] = self.tuning(container).command(address, runtime_command)
-            _put(container.setdefault("env", []), self.trainer.get("env") or [])
-
-    def _initialise(self, rjob: Json, step: str) -> None:
-        """Set the variables of an initializer."""
-        fields = (self.job["spec"].get("initializer") or {}).get(INITIALIZERS[step])
-        for container in _pod(rjob).get("containers") or []:
-            if container["name"] != step or not fields:
-                continue
-            if fields.get("storageUri"):
-                _put_variables(container, {"STORAGE_URI": fields["storageUri"]})
-            _put(container.setdefault("env", []), fields.get("env") or [])
-            if fields.get("secretRef"):
-                container.setdefault("envFrom", []).append({"secretRef": fields["secretRef"]})
+            put(container.setdefault("env", []), self.trainer.get("env") or [])
 
     # -- variables of frameworks ----------------------------------------------------------------
 
@@ -211,7 +214,17 @@ class _Resolution:
     @property
     def uses_torchtune(self) -> bool:
         """Return whether torchtune runs, which is configured by its command line."""
-        return "torch" in self.policy and self.trainer.get("command") == torchtune.ENTRY
+        return "torch" in self.policy and self._is_tuned and not self._runs_builtin
+
+    @property
+    def _is_tuned(self) -> bool:
+        """Return whether the SDK's BuiltinTrainer wrote the trainer: it knows torchtune alone."""
+        return bool(self.trainer.get("command") == torchtune.ENTRY)
+
+    @property
+    def _is_kept(self) -> bool:
+        """Return whether the runtime's own program reads the arguments of BuiltinTrainer."""
+        return self._is_tuned and self._runs_builtin
 
     def tuning(self, container: Json) -> torchtune.Tuning:
         """Return the parameters of a torchtune run."""
@@ -263,7 +276,7 @@ class _Resolution:
                 pod = _pod(rjob)
                 for container in (*(pod.get("initContainers") or []), *pod["containers"]):
                     if container["name"] in named:
-                        _put_variables(container, variables)
+                        put_variables(container, variables)
 
     def _processes(self, container: Json) -> str:
         """Return torchrun's processes a node: as requested, else one a GPU or a core."""
@@ -289,10 +302,10 @@ class _Resolution:
             if rjob["name"] not in (NODE, LAUNCHER):
                 continue
             where = self.mpi.get("sshAuthMountPath") or ROOT_SSH
-            _mount(_pod(rjob), container, _keys_volume(plan.keys), where)
+            mount(_pod(rjob), container, _keys_volume(plan.keys), where)
             if rjob["name"] == LAUNCHER:
-                _mount(_pod(rjob), container, _hosts_volume(self.name), _HOSTFILE_MOUNT)
-                _put_variables(
+                mount(_pod(rjob), container, _hosts_volume(self.name), _HOSTFILE_MOUNT)
+                put_variables(
                     container,
                     {
                         "OMPI_MCA_orte_default_hostfile": f"{_HOSTFILE_MOUNT}/hostfile",
@@ -331,38 +344,6 @@ def _step(rjob: Json) -> str:
 def _pod(rjob: Json) -> Json:
     spec: Json = rjob["template"]["spec"]["template"].setdefault("spec", {})
     return spec
-
-
-def _put(variables: list[Json], more: list[Json]) -> None:
-    """Add variables; a variable of a known name replaces the old one in its place."""
-    positions: dict[str, int] = {}
-    for at, old in enumerate(variables):
-        positions.setdefault(old["name"], at)
-    for new in more:
-        at = positions.setdefault(new["name"], len(variables))
-        variables[at : at + 1] = [new]
-
-
-def _put_variables(container: Json, values: dict[str, Any]) -> None:
-    _put(
-        container.setdefault("env", []),
-        [
-            {"name": name, "value": value}
-            if isinstance(value, str)
-            else {"name": name, "valueFrom": value}
-            for name, value in values.items()
-        ],
-    )
-
-
-def _mount(pod: Json, container: Json, volume: Json, path: str) -> None:
-    volumes = pod.setdefault("volumes", [])
-    if volume not in volumes:
-        volumes.append(volume)
-    mount = {"name": volume["name"], "mountPath": path}
-    mounts = container.setdefault("volumeMounts", [])
-    if mount not in mounts:
-        mounts.append(mount)
 
 
 def _keys_volume(secret: str) -> Json:

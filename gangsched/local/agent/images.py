@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,11 @@ for host in $(cut -d' ' -f1 /etc/mpi/hostfile); do
   done
 done
 """
+_INITIALIZERS = {
+    f"ghcr.io/kubeflow/trainer/{part}-initializer": part for part in ("dataset", "model")
+}
+"""Images of Kubeflow Trainer with a program of the same contract here."""
+
 _USER = re.compile(r"(\d{1,10})(?::(\d{1,10}))?")
 
 
@@ -100,7 +106,10 @@ def entry_point(name: str, arguments: list[str], image: Image | None) -> list[st
     """Return the command of a known image with a container's arguments, or nothing."""
     if image is not None:
         return [*image.entry_point, *(arguments or image.arguments)]
-    if name.rsplit("@", 1)[0].rsplit(":", 1)[0] == "mpioperator/kubectl-delivery":
+    base = name.rsplit("@", 1)[0].rsplit(":", 1)[0]
+    if base in _INITIALIZERS:
+        return [sys.executable, "-m", "gangsched.initializers", _INITIALIZERS[base], *arguments]
+    if base == "mpioperator/kubectl-delivery":
         # It waits for the workers, and hands kubectl over.
         kubectl = shlex.quote(str(program("kubectl")))
         return ["sh", "-c", _DELIVER.format(kubectl=kubectl), *arguments]

@@ -11,7 +11,7 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.kubeflow.framework import length_error, listed_bytes
-from gangsched.jobs.trainer import reconcile
+from gangsched.jobs.trainer import initializers, reconcile
 from gangsched.jobs.trainer.runtimes import LAUNCHER, RESERVED, tuning_error
 from gangsched.operators.job_kind import InvalidJobError, OwnerKind
 from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
@@ -63,6 +63,8 @@ def _check(owned: Owned) -> None:
             f"{subject}: spec.runtimeRef.kind is {spec.runtimeRef.kind!r}; it must be "
             f"{' or '.join(KINDS)}"
         )
+    if why := initializers.error(owned.body):
+        raise InvalidJobError(f"{subject}: {why}")
     for variable in (spec.trainer.env if spec.trainer else None) or []:
         if variable.get("name") in RESERVED:
             raise InvalidJobError(
