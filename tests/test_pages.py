@@ -141,7 +141,10 @@ def test_an_example_says_where_its_config_maps_come_from(path):
     """A job without the ConfigMap that it mounts waits, and its file says how to make one."""
     text = path.read_text()
     head = [line for line in text.splitlines() if line.startswith("#")]
-    made = [re.search(r"kubectl create configmap (\S+) --from-file=(\S+)", line) for line in head]
+    made = [
+        re.search(r"kubectl create configmap (\S+) --from-file=(?:\S+=)?(\S+)", line)
+        for line in head
+    ]
     files = {one[1]: ROOT / one[2] for one in made if one}
     for name in _config_maps(yaml.safe_load_all(text)):
         assert name in files, f"its head gives no `kubectl create configmap {name}`"

@@ -10,8 +10,8 @@ def test_without_arguments_all_weights_are_trained():
 
 
 def test_what_the_sdk_writes_is_read():
-    from kubeflow.trainer.types import types
     from kubeflow.trainer.backends.kubernetes.utils import get_args_using_torchtune_config
+    from kubeflow.trainer.types import types
 
     config = types.TorchTuneConfig(
         dtype=types.DataType.FP32,

@@ -1,10 +1,10 @@
 """The program of the initializers: what it reads, what it writes, and hostile stores."""
 
 import os
-import time
 
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+from waiting import until
 
 from gangsched.core.bounds import IGNORE_PATTERNS, STORAGE_URI_LETTERS
 from gangsched.initializers import __main__ as program
@@ -288,9 +288,7 @@ def test_a_store_that_never_answers_ends_the_program(run, monkeypatch):
     monkeypatch.setattr(program.os, "_exit", ends.append)
 
     def never(*_):
-        deadline_s = time.monotonic() + 60.0
-        while not ends and time.monotonic() < deadline_s:
-            os.sched_yield()
+        until(lambda: ends, "the program to end itself")
         raise RuntimeError("no answer")
 
     monkeypatch.setattr(program, "parse_source", never)

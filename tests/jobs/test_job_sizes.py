@@ -14,13 +14,13 @@ from gangsched.core.bounds import (
     VARIABLE_BYTES,
 )
 from gangsched.jobs.common.clock import Clock
+from gangsched.jobs.common.containers import merge_variables
 from gangsched.jobs.common.merge import merge
 from gangsched.jobs.common.model import GroupView, Observed, PodView
 from gangsched.jobs.common.owned_objects import Owned
 from gangsched.jobs.kubeflow.framework import listed_bytes
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.jobs.kubeflow.reconcile import reconcile
-from gangsched.jobs.trainer.containers import put
 from gangsched.operators.job_kind import InvalidJobError
 from gangsched.operators.kinds.jobset import jobset_kind
 from gangsched.operators.kinds.training_job import parse
@@ -211,7 +211,9 @@ def test_long_lists_are_merged_by_what_they_hold():
     merged = merge({"tolerations": old}, {"tolerations": new})["tolerations"]
     assert [one["key"] for one in merged] == [str(i) for i in range(6000)]
     variables = [{"name": "a", "value": "1"}, {"name": "b", "value": "1"}]
-    put(variables, [{"name": "b", "value": "2"}, {"name": "c"}, {"name": "c", "value": "3"}])
+    merge_variables(
+        variables, [{"name": "b", "value": "2"}, {"name": "c"}, {"name": "c", "value": "3"}]
+    )
     assert variables == [
         {"name": "a", "value": "1"},
         {"name": "b", "value": "2"},

@@ -3,9 +3,10 @@
 Source: kubeflow/training-operator release-1.9, pkg/controller.v1/mpi/mpijob_controller.go.
 """
 
+from gangsched.jobs.common.containers import mount
 from gangsched.jobs.common.model import JobRole, Json, TrainingJob
 from gangsched.jobs.kubeflow.framework import Variables
-from gangsched.jobs.kubeflow.mpi_ssh import CONFIG_MOUNT, config_volume, mount, part
+from gangsched.jobs.kubeflow.mpi_ssh import CONFIG_MOUNT, config_volume, part
 
 _KUBECTL, _KUBECTL_MOUNT = "mpi-job-kubectl", "/opt/kube"
 _KUBEXEC = f"{CONFIG_MOUNT}/kubexec.sh"

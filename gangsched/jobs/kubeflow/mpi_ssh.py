@@ -3,6 +3,7 @@
 Source: kubeflow/mpi-operator v0.6, pkg/controller/mpi_job_controller.go.
 """
 
+from gangsched.jobs.common.containers import mount
 from gangsched.jobs.common.model import ROOT_SSH, JobRole, Json, TrainingJob
 from gangsched.jobs.kubeflow.framework import PREFIX, Variables
 
@@ -132,15 +133,6 @@ def config_volume(job: TrainingJob, items: list[tuple[str, int]]) -> Json:
     """Return the volume of the job's ConfigMap, with the mode of each file."""
     files = [{"key": name, "path": name, "mode": mode} for name, mode in items]
     return {"name": CONFIG, "configMap": {"name": f"{job.name}-config", "items": files}}
-
-
-def mount(spec: Json, container: Json, volume: Json, path: str) -> None:
-    """Add a volume to a pod and mount it into one container."""
-    volumes = spec.setdefault("volumes", [])
-    if not any(known["name"] == volume["name"] for known in volumes):
-        volumes.append(volume)
-    mounts = container.setdefault("volumeMounts", [])
-    mounts.append({"name": volume["name"], "mountPath": path})
 
 
 def part(job: TrainingJob, api_version: str, kind: str, name: str) -> Json:

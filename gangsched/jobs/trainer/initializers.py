@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 from gangsched.core.bounds import STORAGE_URI_LETTERS, TOKEN_BYTES
 from gangsched.core.model.text import shown
+from gangsched.jobs.common.containers import merge_variables, mount, put_variables
 from gangsched.jobs.common.model import Json
-from gangsched.jobs.trainer.containers import mount, put, put_variables
 
 INITIALIZERS = {"dataset-initializer": "dataset", "model-initializer": "model"}
 """The steps of initializers, and their fields in spec.initializer."""
@@ -56,7 +56,7 @@ class Tokens:
         }
 
     def references(self, part: str, variables: list[Json]) -> list[Json]:
-        """Return variables whose plain tokens are references to the Secret."""
+        """Return variables, with references to the Secret in place of plain tokens."""
         return [
             {
                 "name": variable["name"],
@@ -84,7 +84,9 @@ def initialize(pod: Json, container: Json, fields: Json, tokens: Tokens) -> None
             }
             mount(pod, container, volume, SOURCE, read_only=True)
     variables = fields.get("env") or []
-    put(container.setdefault("env", []), tokens.references(INITIALIZERS[step], variables))
+    merge_variables(
+        container.setdefault("env", []), tokens.references(INITIALIZERS[step], variables)
+    )
     if fields.get("secretRef"):
         container.setdefault("envFrom", []).append({"secretRef": fields["secretRef"]})
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from gangsched.jobs.common.containers import merge_variables, mount, put_variables
 from gangsched.jobs.common.merge import merge
 from gangsched.jobs.common.model import ROOT_SSH, Json
 from gangsched.jobs.trainer import torchtune
-from gangsched.jobs.trainer.containers import mount, put, put_variables
 from gangsched.jobs.trainer.initializers import INITIALIZERS, Tokens, initialize
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -203,7 +203,7 @@ class _Resolution:
             if command and self.uses_torchtune:
                 address = f"{self._host}:{PORT}"
                 container["command"] = self.tuning(container).command(address, runtime_command)
-            put(container.setdefault("env", []), self.trainer.get("env") or [])
+            merge_variables(container.setdefault("env", []), self.trainer.get("env") or [])
 
     # -- variables of frameworks ----------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from gangsched.operators.api_objects import subject_of
 from gangsched.operators.tracking.mlflow_api import MlflowApi, open_session
 from gangsched.operators.tracking.patience import Patience
 from gangsched.operators.tracking.run_writer import RunWriter
-from gangsched.operators.tracking.targets import Target, TargetError, TrackingServer, target_of
+from gangsched.operators.tracking.targets import RunTarget, TargetError, TrackingServer, target_of
 from gangsched.operators.tracking.tracked_job import TrackedJob, annotation
 
 _VERSIONS = {kind: version for version, kind in JOBS} | {
@@ -225,7 +225,7 @@ class RunTracker:
             self._count_gangs(name)
         return job
 
-    def _target(self, body: Json, *, is_nested: bool) -> tuple[Target | None, str]:
+    def _target(self, body: Json, *, is_nested: bool) -> tuple[RunTarget | None, str]:
         """Return where the run of a job belongs, and why it has none if an annotation is wrong."""
         metadata = body["metadata"]
         keys = metadata.get("annotations") or {}

@@ -33,7 +33,7 @@ class TrackingServer:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class RunTarget:
     """A server and the name of an experiment there."""
 
     server: TrackingServer
@@ -42,7 +42,7 @@ class Target:
 
 def target_of(
     config: TrackingConfig, namespace: str, annotations: Mapping[str, str]
-) -> Target | None:
+) -> RunTarget | None:
     """Return where the run of a job belongs, or None if the job gets none.
 
     Raises:
@@ -69,7 +69,7 @@ def target_of(
             f"annotation {names.EXPERIMENT_ANNOTATION} is {shown(named)}; up to "
             f"{EXPERIMENT_LETTERS.most} letters, digits, spaces and . _ / - are allowed"
         )
-    return Target(_server(config, own), experiment.replace(_NAMESPACE, namespace) or "Default")
+    return RunTarget(_server(config, own), experiment.replace(_NAMESPACE, namespace) or "Default")
 
 
 def _server(config: TrackingConfig, own: NamespaceTracking) -> TrackingServer:

@@ -7,7 +7,7 @@ from gangsched.jobs import tracking
 from gangsched.jobs.common.model import Json
 from gangsched.kube.status.events import ObjectRef
 from gangsched.operators.tracking.mlflow_api import FoundRun
-from gangsched.operators.tracking.targets import Target
+from gangsched.operators.tracking.targets import RunTarget
 
 _TRIES_OVER = 10
 """How often the run of a job that is over is tried to be ended or created."""
@@ -20,7 +20,7 @@ class TrackedJob:
     """A job, experiment or trial; `parent` is the uid of the experiment of a trial."""
 
     ref: ObjectRef
-    target: Target | None
+    target: RunTarget | None
     """None: the job gets no run."""
 
     parent: str
