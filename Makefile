@@ -153,7 +153,8 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 build/llm/ready: requirements-llm.lock pyproject.toml $(VENV)/run
 	@echo "installing torch, transformers, TRL and PEFT into build/llm (about 4 GB the first time)"
 	@test -x build/llm/bin/python || $(PYTHON) -m venv build/llm
-	@$(BIN)/uv pip install --quiet --python build/llm/bin/python --require-hashes -r requirements-llm.lock
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python build/llm/bin/python \
+	  --require-hashes -r requirements-llm.lock
 	@$(BIN)/uv pip install --quiet --python build/llm/bin/python --no-deps --editable .
 	@touch $@
 

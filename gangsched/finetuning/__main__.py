@@ -20,7 +20,9 @@ _LEARNING_RATES = {False: 2e-5, True: 2e-4}
 def main(arguments: list[str]) -> int:
     """Train and save; return the exit code."""
     try:
-        options = parse_options(arguments)
+        # The SDK has no field for the learning rate: a patch of the variable sets it.
+        rate = os.environ.get("LEARNING_RATE")
+        options = parse_options([*([f"lr={rate}"] if rate else []), *arguments])
     except OptionError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 2

@@ -255,7 +255,7 @@ def test_the_doctor_finds_what_is_broken(deployed, home):
         return "" if code else said
 
     said = deployed.wait(content, "the doctor to find nothing that fails")
-    for words in ("leads", "the account has its", "17 kinds have every field", "Kubernetes v1."):
+    for words in ("leads", "the account has its", "18 kinds have every field", "Kubernetes v1."):
         assert words in said
     code, said = deployed.gangsched("doctor", "--namespace", "elsewhere")
     assert code == 1
