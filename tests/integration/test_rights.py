@@ -55,6 +55,7 @@ UNUSED: dict[Right, str] = {
     ("autoscaling", "horizontalpodautoscalers", "patch"): _MENDED,
     ("batch", "jobs", "get"): _EXISTS,
     ("jobset.x-k8s.io", "jobsets", "get"): _EXISTS,
+    ("kubeflow.org", "suggestions", "get"): _EXISTS,
     ("jobset.x-k8s.io", "jobsets/finalizers", "update"): _OWNERS,
     ("trainer.kubeflow.org", "trainjobs/finalizers", "update"): _OWNERS,
     ("trainer.kubeflow.org", "trainingruntimes", "patch"): "runtimes of a namespace, without label",
