@@ -185,6 +185,26 @@ LEAST = {
         workers(replicas=3, minReplicas=1, template=pods()) | {"enableInTreeAutoscaling": True},
         2,
     ),
+    "ray with fewer replicas than asked for": (
+        "raycluster",
+        workers(replicas=5, maxReplicas=3, template=pods()),
+        4,
+    ),
+    "ray with more replicas than asked for": (
+        "raycluster",
+        workers(replicas=0, minReplicas=2, template=pods()),
+        3,
+    ),
+    "ray with a suspended group": (
+        "raycluster",
+        workers(replicas=2, minReplicas=2, suspend=True, template=pods()),
+        1,
+    ),
+    "ray that scales a suspended group": (
+        "raycluster",
+        workers(minReplicas=2, suspend=True, template=pods()) | {"enableInTreeAutoscaling": True},
+        1,
+    ),
     "ray whose operator names us in the pods alone": (
         "raycluster",
         {"headGroupSpec": {"template": {}}, "workerGroupSpecs": [{"replicas": 2}]},

@@ -94,10 +94,24 @@ def _ray(spec: Spec, _: Mapping[str, str], ours: frozenset[str]) -> int:
     """Return the pods of a RayCluster: the head, and the minimum of each worker group."""
     parts: list[Part] = [(1, (spec.get("headGroupSpec") or {}).get("template"))]
     for group in spec.get("workerGroupSpecs") or []:
-        least = "minReplicas" if spec.get("enableInTreeAutoscaling") else "replicas"
-        count = int(group.get(least) or 0) * int(group.get("numOfHosts") or 1)
+        scales = bool(spec.get("enableInTreeAutoscaling"))
+        count = _ray_replicas(group, scales=scales) * int(group.get("numOfHosts") or 1)
         parts.append((count, group.get("template")))
     return _together(parts, ours)
+
+
+def _ray_replicas(group: Mapping[str, Any], *, scales: bool) -> int:
+    """Return how many replicas of a worker group KubeRay creates at least.
+
+    Source: ray-project/kuberay, utils.GetWorkerGroupDesiredReplicas. With autoscaling, the replicas
+    change later.
+    """
+    if group.get("suspend"):
+        return 0
+    least = int(group.get("minReplicas") or 0)
+    wanted = least if scales else max(int(group.get("replicas") or 0), least)
+    most = group.get("maxReplicas")
+    return wanted if most is None else min(wanted, int(most))
 
 
 def _ray_job(spec: Spec, keys: Mapping[str, str], ours: frozenset[str]) -> tuple[Start]:
