@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU; its device file is /dev/nvidia`minor`, None where the driver does not tell."""
+    """One GPU; its device file is /dev/nvidia`minor`, None where the driver has no record of it."""
 
     uuid: str
     model: str
@@ -72,8 +72,8 @@ def machine_gpus(program: str = "nvidia-smi", driver: Path = _DRIVER) -> Machine
 def read_gpus(listed: str, queried: str, driver: Path = _DRIVER) -> MachineGpus:
     """Return the GPUs that `nvidia-smi -L` lists, with the properties of `--query-gpu`.
 
-    A GPU in MIG mode is never a device itself, even if it has no instance. A GPU whose mode is not
-    known (no line in `queried`) is a device only if it has no instances.
+    A GPU in MIG mode is never a device itself, even if it has no instance. A GPU of unknown mode
+    (no line in `queried`) is a device only if it has no instances.
     """
     properties = _properties(queried)
     gpus: list[Gpu] = []

@@ -126,7 +126,7 @@ class DevicePool:
         return pod_devices
 
     def release(self, uid: str) -> None:
-        """Take back the devices of a pod whose processes have all ended."""
+        """Take back the devices of a pod without processes."""
         node, held = self._held.pop(uid, ("", PodDevices()))
         devices = {d.uuid: d for part in held.by_container.values() for d in part}
         self._return(node, devices.values())

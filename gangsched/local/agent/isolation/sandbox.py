@@ -299,7 +299,7 @@ class NamespacedPod:
         """Wait for the end of pid 1, which the kernel delays to the end of all others."""
         with contextlib.suppress(psutil.NoSuchProcess):
             while self._first.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)  # the kernel tells only a parent
+                await asyncio.sleep(_LOOK_S)  # only a parent is notified
 
 
 def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -99,9 +98,7 @@ def test_nvidia_smi_is_asked_for_list_and_properties(tmp_path, driver):
 )
 def test_nvidia_smi_that_does_not_end_is_no_gpu(tmp_path, script, monkeypatch):
     monkeypatch.setattr(gpus, "_ANSWER_S", 1.0)
-    began_s = time.monotonic()
     assert machine_gpus(stand_in(tmp_path, script)) == MachineGpus()
-    assert time.monotonic() - began_s < 300
 
 
 def test_a_failing_or_absent_nvidia_smi_is_no_gpu(tmp_path):
