@@ -42,6 +42,7 @@ ELSEWHERE = {
     "make quick": "it lints, and runs tests that run anyway",
     "make demo": "it makes the environment that the tests run in",
     "make test": "it is what runs the tests",
+    "gangsched local up --gpus": "it needs a GPU; tests/integration/test_gpus.py starts the same",
     "gangsched local up --tracking": "tests/integration/test_tracking.py starts what it starts",
     "make image": "tests/integration/test_image.py runs its program, for a folder of its own",
     "skopeo copy oci:build/image/oci:0.1.0 docker://REGISTRY/gangsched:0.1.0": (

@@ -11,7 +11,9 @@ from gangsched.cli.options import Output
 from gangsched.cli.output.printing import console as terminal
 from gangsched.cli.output.printing import new_table, print_answer, print_table
 from gangsched.config import ConfigError
-from gangsched.local.nodes import load_nodes
+from gangsched.local.agent.devices import device_pool
+from gangsched.local.gpus import MachineGpus, machine_gpus
+from gangsched.local.nodes import OF_MACHINE, load_nodes, read_nodes
 from gangsched.local.plane import (
     Plane,
     PlaneOptions,
@@ -62,6 +64,9 @@ def up(
     binding: Annotated[str, typer.Option(help="extender, direct or off")] = "extender",
     isolation: Annotated[str, typer.Option(help="of pods: auto, root, user or none")] = "auto",
     *,
+    gpus: Annotated[
+        bool, typer.Option("--gpus", help="one node with the GPUs of this machine")
+    ] = False,
     monitoring: Annotated[bool, typer.Option(help="with a Prometheus")] = False,
     tracking: Annotated[bool, typer.Option(help="with an MLflow server")] = False,
 ) -> None:
@@ -71,7 +76,10 @@ def up(
     if isolation not in ("auto", "root", "user", "none"):
         raise ConfigError(f"--isolation: {isolation!r} is not allowed; use auto, root, user, none")
     plane = Plane(name)
-    node_file = load_nodes(nodes)
+    if gpus and nodes is not None:
+        raise ConfigError("--gpus is not allowed with --nodes; write `gpus: machine` in the file")
+    machine = machine_gpus()
+    node_file = read_nodes(OF_MACHINE, "--gpus", machine) if gpus else load_nodes(nodes, machine)
     more = {"monitoring": monitoring, "tracking": tracking}
     options = PlaneOptions(binding, isolation, topology=True, **more)  # type: ignore[arg-type]
     with show_progress(console, "starting") as progress:
@@ -80,10 +88,23 @@ def up(
     console.print(f"Kubernetes {info['kubernetes']} at {info['server']}, binding {binding}")
     console.print(f"  export KUBECONFIG={plane.kubeconfig}", soft_wrap=True)
     console.print(f"  alias kubectl={info['kubectl']}", soft_wrap=True)
+    _show_gpus(machine, device_pool(node_file, machine).nodes())
     if "prometheus" in info:
         console.print(f"  Prometheus: {info['prometheus']}", soft_wrap=True)
     if "mlflow" in info:
         console.print(f"  MLflow: {info['mlflow']}", soft_wrap=True)
+
+
+def _show_gpus(machine: MachineGpus, nodes: list[str]) -> None:
+    """Say which nodes have GPUs of this machine, if it has any."""
+    for name in nodes:
+        console.print(f"  node {name} has GPUs of this machine", markup=False)
+    if machine.devices and not nodes:
+        console.print(
+            "  No node has a GPU of this machine: the nodes declare more than it has, or none. "
+            "To use them: gangsched local up --gpus",
+            soft_wrap=True,
+        )
 
 
 @local.command()

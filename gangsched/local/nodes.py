@@ -1,5 +1,6 @@
 """Nodes of a local control plane, from a small YAML: KWOK nodes and process nodes."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -8,7 +9,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from gangsched.config import ConfigError, one_sentence
+from gangsched.local.gpus import WHOLE, MachineGpus
 
+_LABEL_LETTERS = 63
 KIND_LABEL = "gangsched.io/node-kind"
 RACK_LABEL = "topology.gangsched.io/rack"
 KWOK_TAINT = {"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}
@@ -114,19 +117,76 @@ DEFAULT = NodeFile(
 )
 
 
-def load_nodes(path: Path | None) -> NodeFile:
+OF_MACHINE = {"nodes": [{"name": "local", "kind": "process", "gpus": "machine"}]}
+"""One process node with all GPUs of this machine; see `with_machine`."""
+
+
+def load_nodes(path: Path | None, machine: MachineGpus | None = None) -> NodeFile:
     """Read a node file; without one, two process nodes with four GPUs each.
 
     Raises:
-        ConfigError: the file is missing, is no mapping, or a field is wrong.
+        ConfigError: the file is missing, is no mapping, or a field is wrong; or a group has the
+            GPUs of the machine, which has none.
 
     """
     if path is None:
         return DEFAULT
     try:
         values = yaml.safe_load(path.read_text())
-        return NodeFile.model_validate(values or {})
-    except ValidationError as error:
-        raise ConfigError(one_sentence(error, str(path))) from error
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    return read_nodes(values or {}, str(path), machine)
+
+
+def read_nodes(values: Any, where: str, machine: MachineGpus | None = None) -> NodeFile:
+    """Return the nodes of a file's content; errors begin with `where`.
+
+    Raises:
+        ConfigError: as `load_nodes`.
+
+    """
+    try:
+        return NodeFile.model_validate(_with_machine(values, machine or MachineGpus()))
+    except ValidationError as error:
+        raise ConfigError(one_sentence(error, where)) from error
+    except ConfigError as error:
+        raise ConfigError(f"{where}: {error}") from error
+
+
+def _with_machine(values: Any, machine: MachineGpus) -> Any:
+    """Replace `gpus: machine` of a group by what nvidia-smi lists on this machine."""
+    groups = values.get("nodes") if isinstance(values, dict) else None
+    if not isinstance(groups, list):
+        return values
+    replaced = [
+        _group_with_machine(group, machine)
+        if isinstance(group, dict) and group.get("gpus") == "machine"
+        else group
+        for group in groups
+    ]
+    return values | {"nodes": replaced}
+
+
+def _group_with_machine(group: dict[str, Any], machine: MachineGpus) -> dict[str, Any]:
+    name = f"nodes: group {group.get('name')!r}"
+    if group.get("kind") != "process" or group.get("count", 1) != 1:
+        raise ConfigError(f"{name}: gpus: machine is allowed for one node, of kind process")
+    if not machine.devices:
+        raise ConfigError(
+            f"{name}: gpus: machine needs a GPU, and nvidia-smi lists none on this machine; "
+            f"use a number for GPUs that are only counted"
+        )
+    amounts = machine.amounts()
+    first = machine.devices[0].gpu
+    whole = amounts.pop(WHOLE, 0)
+    memory = {"nvidia.com/gpu.memory": str(first.memory_mib)} if first.memory_mib else {}
+    model = re.sub(r"[^A-Za-z0-9_.-]+", "-", first.model)[:_LABEL_LETTERS].strip("-_.")
+    return (
+        {"gpu_model": model}
+        | group
+        | {
+            "gpus": whole,
+            "extended": amounts | (group.get("extended") or {}),
+            "labels": memory | (group.get("labels") or {}),
+        }
+    )

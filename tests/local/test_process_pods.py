@@ -4,7 +4,9 @@ import asyncio
 import itertools
 import os
 import threading
+from pathlib import Path
 
+import psutil
 import pytest
 from waiting import until_async
 
@@ -12,7 +14,12 @@ from gangsched.kube.client.errors import Forbidden
 from gangsched.local.agent import worker
 from gangsched.local.agent.hosts import write_in_place
 from gangsched.local.agent.isolation import sandbox
-from gangsched.local.agent.isolation.sandbox import NamespaceSandboxes, PodPlace, Shared
+from gangsched.local.agent.isolation.sandbox import (
+    NamespaceSandboxes,
+    PodPlace,
+    SandboxError,
+    Shared,
+)
 from gangsched.local.agent.reporter import Reporter
 from gangsched.local.agent.spec import Objects
 from gangsched.local.agent.worker import PodWorker
@@ -196,3 +203,58 @@ def test_hosts_are_never_found_empty_while_they_are_written(tmp_path):
         over.set()
         looking.join()
     assert found == {own}
+
+
+@pytest.mark.parametrize("mode", ["root", "user"])
+async def test_programs_of_a_pod_cannot_open_hidden_devices(tmp_path, mode):
+    try:
+        sandboxes = NamespaceSandboxes(mode, tmp_path)
+    except SandboxError as error:
+        pytest.skip(f"no namespaces here: {error}")
+    write_in_place(tmp_path / "hosts", "127.0.0.1 localhost\n")
+    hidden = (Path("/dev/full"), Path("/dev/absent"))
+    place = PodPlace("p", tmp_path, "10.88.0.2", tmp_path / "hosts", "ns/p", hidden=hidden)
+    pod = await sandboxes.make(place, [])
+    try:
+        line, variables, _ = pod.command(
+            ["sh", "-c", "head -c 1 /dev/zero > /dev/null && cat /dev/full"],
+            None,
+            {"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        )
+        process = await asyncio.create_subprocess_exec(
+            *line, env=variables, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await process.communicate()
+        assert b"/dev/full: Permission denied" in said
+    finally:
+        pod.close()
+        await pod.ended()
+        sandboxes.close()
+
+
+async def test_a_pod_has_ended_once_its_last_process_has(tmp_path):
+    """What a program leaves behind would hold the pod's GPU."""
+    try:
+        sandboxes = NamespaceSandboxes("root" if os.geteuid() == 0 else "user", tmp_path)
+    except SandboxError as error:
+        pytest.skip(f"no namespaces here: {error}")
+    write_in_place(tmp_path / "hosts", "127.0.0.1 localhost\n")
+    place = PodPlace("p", tmp_path, "10.88.0.2", tmp_path / "hosts", "ns/p")
+    pod = await sandboxes.make(place, [])
+    mark = f"left-{tmp_path.name}"
+
+    def left() -> list[psutil.Process]:
+        return [p for p in psutil.process_iter(["cmdline"]) if mark in (p.info["cmdline"] or ())]
+
+    try:
+        script = ["sh", "-c", f"setsid sh -c 'sleep 600; exit' {mark} &"]
+        line, variables, _ = pod.command(script, None, {"PATH": os.environ["PATH"]})
+        process = await asyncio.create_subprocess_exec(*line, env=variables)
+        await process.wait()
+        await until_async(left, "the process that stays")
+        pod.close()
+        await pod.ended()
+        assert not left()
+    finally:
+        pod.close()
+        sandboxes.close()

@@ -9,11 +9,14 @@ from pathlib import Path
 
 from gangsched.kube.client.client import UNTIL_ANSWERED, KubeClient
 from gangsched.local.agent.agent import Agent
+from gangsched.local.agent.devices import device_pool
 from gangsched.local.agent.isolation.egress import Egress
 from gangsched.local.agent.isolation.gateway import Gateway
+from gangsched.local.agent.isolation.leftovers import end_leftovers
 from gangsched.local.agent.isolation.sandbox import choose
 from gangsched.local.agent.server.kubelet import Kubelet
 from gangsched.local.agent.storage import Storage
+from gangsched.local.gpus import machine_gpus
 from gangsched.local.nodes import load_nodes
 
 log = logging.getLogger("gangsched.agent")
@@ -34,6 +37,7 @@ def main() -> None:
 
 async def _run(options: argparse.Namespace) -> None:
     options.state.mkdir(parents=True, exist_ok=True)
+    end_leftovers()
     sandboxes = choose(options.isolation, options.state)
     log.info("isolation of pods: %s", sandboxes.mode)
     if sandboxes.mode == "none":
@@ -46,7 +50,12 @@ async def _run(options: argparse.Namespace) -> None:
         tls = _tls(options)
         await egress.open(options.egress_port, tls)
         storage = Storage(client, options.state / "volumes")
-        agent = Agent(client, nodes, sandboxes, options.state, options.port, gateway, storage)
+        devices = device_pool(nodes, machine_gpus())
+        for name in devices.nodes():
+            log.info("%s has GPUs of this machine", name)
+        agent = Agent(
+            client, nodes, sandboxes, options.state, options.port, gateway, storage, devices
+        )
         kubelet = Kubelet(agent.find)
         await kubelet.serve(options.port, tls)
         running = asyncio.create_task(agent.run(options.ready))

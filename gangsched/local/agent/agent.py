@@ -18,6 +18,7 @@ from gangsched.kube.client.watch import Watch
 from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import timestamp
+from gangsched.local.agent.devices import DevicePool
 from gangsched.local.agent.hosts import write_in_place
 from gangsched.local.agent.isolation.gateway import Gateway
 from gangsched.local.agent.isolation.sandbox import Sandboxes
@@ -47,6 +48,7 @@ class Agent(Reporter):
     port: int
     gateway: Gateway
     storage: Storage
+    devices: DevicePool
     _names: dict[str, None] = field(default_factory=dict)
     _workers: dict[str, PodWorker] = field(default_factory=dict)
     _services: dict[str, Json] = field(default_factory=dict)
@@ -186,6 +188,7 @@ class Agent(Reporter):
             hosts=folder / "hosts",
             extra_env=self._extra_env,
             images=self.folder / "images",
+            devices=self.devices,
         )
         self._workers[uid] = worker
         self._write_hosts()

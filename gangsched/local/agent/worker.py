@@ -11,7 +11,7 @@ import logging
 import shutil
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from gangsched.kube.client.errors import KubeError
 from gangsched.kube.decoding.quantities import quantity
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import ContainerProcess, timestamp
+from gangsched.local.agent.devices import DevicePool, PodDevices
 from gangsched.local.agent.images import Image, image_of_pod
 from gangsched.local.agent.isolation.root import Mount
 from gangsched.local.agent.isolation.sandbox import PodPlace, PodSandbox, SandboxError, Sandboxes
@@ -50,6 +51,8 @@ class PodWorker:
     hosts: Path
     extra_env: Callable[[Json], dict[str, str]]
     images: Path
+    devices: DevicePool = field(default_factory=DevicePool)
+    _devices: PodDevices = field(default_factory=PodDevices)
     _image: Image | None = None
     _sandbox: PodSandbox | None = None
     _containers: list[ContainerRuns] = field(default_factory=list)
@@ -66,6 +69,7 @@ class PodWorker:
     _expiry: "asyncio.Task[None] | None" = None
     _deadline: asyncio.TimerHandle | None = None
     _task: "asyncio.Task[None] | None" = None
+    _giving_back: "asyncio.Future[None] | None" = None
 
     def start(self) -> None:
         """Start the pod."""
@@ -98,9 +102,8 @@ class PodWorker:
         self._ended = "Failed"
         message = "Pod was active on the node longer than the specified deadline"
         status = self._status("Failed") | {"reason": "DeadlineExceeded", "message": message}
+        await self._give_back()
         await self._write_status(status)
-        if self._sandbox is not None:
-            self._sandbox.close()
 
     def log_path(self, container: str, *, previous: bool) -> Path | None:
         """Return the log of a container's current or previous run, or None."""
@@ -140,6 +143,8 @@ class PodWorker:
         phase = self._ended or ("Succeeded" if well else "Failed")
         await self._report(phase)
         self.close()
+        if self._giving_back is not None:
+            await self._giving_back  # the next pod of its node may come with the deletion
         await self.reporter.deleted(self.pod)
 
     async def _end(self, grace_s: float) -> None:
@@ -165,12 +170,22 @@ class PodWorker:
         for ahead in (self._task, self._deadline):
             if ahead is not None:
                 ahead.cancel()
-        for container in self._containers:
-            if container.run is not None:
-                container.run.kill()
+        runs = [container.run for container in self._containers if container.run is not None]
+        for run in runs:
+            run.kill()
         if self._sandbox is not None:
             self._sandbox.close()
+        self._giving_back = asyncio.ensure_future(self._give_back(runs))
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def _give_back(self, runs: Sequence[ContainerProcess] = ()) -> None:
+        """End what still runs in the pod; its devices are free once the last process has ended."""
+        if self._sandbox is not None:
+            self._sandbox.close()
+            await self._sandbox.ended()
+        for run in runs:
+            await run.wait()
+        self.devices.release(self.pod["metadata"]["uid"])
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -194,9 +209,8 @@ class PodWorker:
         if not self._stopping:
             await self._end_sidecars()
             self._ended = "Failed" if failed else "Succeeded"
+            await self._give_back()  # the next pod of its node may come with the report
             await self._report(self._ended)
-            if self._sandbox is not None:
-                self._sandbox.close()
 
     async def _end_sidecars(self) -> None:
         """End the sidecars in the reverse order: SIGTERM, grace period, SIGKILL."""
@@ -241,6 +255,7 @@ class PodWorker:
         missing = pods.unsupported_volumes(self.pod)
         if missing:
             raise PodError("FailedMount", f"a process node has no volume of kind {missing[0]}")
+        self._devices = self.devices.take(self.pod)
         self._objects = await self.reporter.objects(self.pod)
         for volume in self.pod["spec"].get("volumes", []):
             self._mounts[volume["name"]] = await self._volume(volume)
@@ -251,7 +266,9 @@ class PodWorker:
         name = self.pod["spec"].get("hostname") or metadata["name"]
         job = (metadata.get("labels") or {}).get("training.kubeflow.org/job-name") or name
         job = f"{metadata['namespace']}/{job}"
-        place = PodPlace(name, self.folder, self.ip, self.hosts, job, self._image)
+        place = PodPlace(
+            name, self.folder, self.ip, self.hosts, job, self._image, self._devices.hidden
+        )
         self._sandbox = await self.sandboxes.make(place, mounts)
 
     async def _volume(self, volume: Json) -> Path:
@@ -369,7 +386,11 @@ class PodWorker:
             "HOSTNAME": self.pod["metadata"]["name"],
         } | self.extra_env(self.pod)
         own |= self._image.variables if self._image else {}
-        return own | pods.container_environment(self.pod, container.spec, self._objects, self.ip)
+        written = pods.container_environment(self.pod, container.spec, self._objects, self.ip)
+        visible = self._devices.variables(
+            container.spec["name"], written.get("CUDA_VISIBLE_DEVICES")
+        )
+        return own | written | visible
 
     def _log(self, container: ContainerRuns, number: int) -> Path:
         return self.folder / "logs" / str(container.spec["name"]) / f"{number}.log"

@@ -26,10 +26,17 @@ class Mount:
     most_bytes: int = 0
 
 
-def root_script(root: Path, name: str, mounts: list[Mount], image: Image | None = None) -> str:
+def root_script(
+    root: Path,
+    name: str,
+    mounts: list[Mount],
+    image: Image | None = None,
+    hidden: tuple[Path, ...] = (),
+) -> str:
     """Return the shell script that builds a pod's root folder at `root/r`.
 
     It is that of an image, or else the machine's own; whatever is written stays in the pod.
+    Programs of the pod get "permission denied" from the `hidden` files of devices.
     """
     base, target = shlex.quote(str(root)), shlex.quote(str(root / "r"))
     lines = [
@@ -42,6 +49,7 @@ def root_script(root: Path, name: str, mounts: list[Mount], image: Image | None 
         f"mount --rbind /dev {target}/dev",
         f"mount --rbind /sys {target}/sys",
         f"mount -t tmpfs -o mode=1777 tmpfs {target}/dev/shm",
+        *(_without_device(shlex.quote(str(file)), target) for file in hidden),
     ]
     for folder, most_bytes in sorted({(m.memory, m.most_bytes) for m in mounts if m.memory}):
         size = f",size={most_bytes}" if most_bytes else ""
@@ -98,6 +106,13 @@ def _of_image(image: Image, base: str, target: str) -> list[str]:
         f"mount -t overlay overlay -o {options},userxattr {target}",
         f"mkdir -p {target}/proc {target}/dev {target}/sys",
     ]
+
+
+def _without_device(file: str, target: str) -> str:
+    """Return the line by which a device file cannot be opened, as with a cgroup of devices."""
+    place = f"{target}{file}"
+    hide = f"mount --bind {place} {place} && mount -o remount,bind,nodev {place}"
+    return f"if [ -e {place} ]; then {hide}; fi"
 
 
 def within(root: Path, target: str) -> str:

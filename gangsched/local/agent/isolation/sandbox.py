@@ -35,13 +35,16 @@ _MADE_WITHIN_S = 120.0
 """How long creating namespaces may take: errors come at once, only busy cores need the time."""
 
 
+_LOOK_S = 0.02
+
+
 class SandboxError(Exception):
     """A namespace or mount could not be created; the message ends with the tool's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlace:
-    """The settings of a pod's sandbox: host name, files, address, job, and image."""
+    """The settings of a pod's sandbox: host name, files, address, job, image, hidden devices."""
 
     name: str
     folder: Path
@@ -49,6 +52,7 @@ class PodPlace:
     hosts: Path
     job: str
     image: Image | None = None
+    hidden: tuple[Path, ...] = ()
 
 
 class PodSandbox(Protocol):
@@ -64,6 +68,9 @@ class PodSandbox(Protocol):
 
     def close(self) -> None:
         """End everything that still runs in the pod."""
+
+    async def ended(self) -> None:
+        """Wait until every process of a closed pod has ended."""
 
 
 class Sandboxes(Protocol):
@@ -181,7 +188,7 @@ class NamespaceSandboxes:
             if not host_network:
                 self._connect(pid, pod.ip)
             own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
-            self._inside(pid, root_script(root, pod.name, [*mounts, *own], pod.image))
+            self._inside(pid, root_script(root, pod.name, [*mounts, *own], pod.image, pod.hidden))
         except BaseException:
             process.kill()
             process.wait()
@@ -193,7 +200,8 @@ class NamespaceSandboxes:
             inner = image.changed_root(root / "r", privileged=self.mode == "root")
             owner = (image.user, image.group) if self.mode == "root" else None
         folder = image.folder if image else "/"
-        return NamespacedPod(process, [*self._enter(pid), *inner], folder, pod.ip, owner)
+        first = psutil.Process(pid)
+        return NamespacedPod(process, first, [*self._enter(pid), *inner], folder, pod.ip, owner)
 
     def _name_switch(self) -> Path:
         """Return the file by which names come from /etc/hosts alone.
@@ -267,9 +275,10 @@ class NamespaceSandboxes:
 
 @dataclass(slots=True)
 class NamespacedPod:
-    """One pod's namespaces, kept by a sleeping process that is their pid 1."""
+    """One pod's namespaces, kept by a sleeping process that is their pid 1 (`_first`)."""
 
     _process: "subprocess.Popen[bytes]"
+    _first: psutil.Process
     _enter: list[str]
     _folder: str
     ip: str
@@ -285,6 +294,12 @@ class NamespacedPod:
         """Kill pid 1; the kernel kills everything else in its namespace."""
         self._process.kill()
         self._process.wait()
+
+    async def ended(self) -> None:
+        """Wait for the end of pid 1, which the kernel delays to the end of all others."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            while self._first.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
+                await asyncio.sleep(_LOOK_S)  # only a parent is notified
 
 
 def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:
@@ -377,3 +392,6 @@ class SharedPod:
 
     def close(self) -> None:
         """Do nothing: the worker ends each process."""
+
+    async def ended(self) -> None:
+        """Do nothing: the worker waits for each process."""
