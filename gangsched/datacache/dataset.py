@@ -36,7 +36,7 @@ class CacheDataset(IterableDataset):  # type: ignore[misc]
 
     def convert(self, rows: Any) -> Any:
         """Return what a batch of rows is to the training loop; a subclass may do more."""
-        return {name: tensor(rows.column(name)) for name in rows.column_names}
+        return {name: column_tensor(rows.column(name)) for name in rows.column_names}
 
     def __iter__(self) -> Iterator[Any]:
         index, total = self._share()
@@ -65,7 +65,7 @@ class CacheDataset(IterableDataset):  # type: ignore[misc]
         return ((rank + self._epoch) % ranks) * workers + number, ranks * workers
 
 
-def tensor(column: Any) -> Any:
+def column_tensor(column: Any) -> Any:
     """Return a column of numbers, or of lists of equal length, as a tensor; else as a list."""
     values = column.combine_chunks()
     if isinstance(values, pa.ChunkedArray):

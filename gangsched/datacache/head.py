@@ -1,4 +1,4 @@
-"""The head of a cache: tells readers their shares, and which workers serve them."""
+"""The head of a cache: answers readers their shares, and which workers serve them."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ from gangsched.datacache.protocol import (
     parse_location,
     parse_share,
 )
-from gangsched.datacache.shares import group_of, home, pieces, share
+from gangsched.datacache.shares import group_with_row, home, pieces, share_of_rows
 from gangsched.datacache.table import CachedTable
 
 
@@ -41,7 +41,7 @@ class Head(flight.FlightServerBase):  # type: ignore[misc]
         except CacheError as error:
             raise flight_error(error) from error
         table, endpoints = self._table, []
-        first, end = share(table.rows, index, total)
+        first, end = share_of_rows(table.rows, index, total)
         for begin, stop, worker in pieces(table.starts, first, end, len(self._workers)):
             address = self._address(worker, frozenset())
             ticket = Rows(table.version, begin, stop).ticket()
@@ -49,7 +49,7 @@ class Head(flight.FlightServerBase):  # type: ignore[misc]
         return flight.FlightInfo(table.schema, descriptor, endpoints, end - first, -1)
 
     def do_action(self, _context: object, action: Any) -> Iterator[Any]:
-        """Answer a worker that joins, or a reader whose worker does not answer."""
+        """Answer a worker that joins, or a reader that gets no answer from a worker."""
         body = action.body.to_pybytes() if action.body is not None else b""
         table = self._table
         try:
@@ -60,7 +60,7 @@ class Head(flight.FlightServerBase):  # type: ignore[misc]
                 return iter(())
             if action.type == LOCATE:
                 asked = parse_location(body, table.version, table.rows)
-                group = group_of(table.starts, asked.first)
+                group = group_with_row(table.starts, asked.first)
                 worker = home(group, table.groups, len(self._workers))
                 address = self._address(worker, frozenset(asked.failed))
                 return iter([flight.Result(json.dumps({"address": address}).encode())])

@@ -25,7 +25,7 @@ _MOST_ROWS = 2**62
 
 
 class CacheReader:
-    """Reads from the cache whose head has an address.
+    """Reads from a cache by the address of its head.
 
     An answer is used only when it has arrived as a whole. If a worker ends before, the same rows
     are asked of another one, so that no row is lost or repeated. `patience_s` is how long a reader

@@ -1,10 +1,10 @@
-"""Which rows are whose: shares of readers, and the home worker of each group of rows."""
+"""Who reads which rows: shares of readers, and the home worker of each group of rows."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 
-def share(rows: int, index: int, total: int) -> tuple[int, int]:
+def share_of_rows(rows: int, index: int, total: int) -> tuple[int, int]:
     """Return the rows of one of `total` shares: together they are all rows, each row once."""
     return rows * index // total, rows * (index + 1) // total
 
@@ -23,7 +23,7 @@ def pieces(
     """
     groups = len(starts) - 1
     while first < end:
-        group = group_of(starts, first)
+        group = group_with_row(starts, first)
         worker = home(group, groups, workers)
         # The last group of the worker.
         last = min(((worker + 1) * groups - 1) // workers, groups - 1)
@@ -32,6 +32,6 @@ def pieces(
         first = stop
 
 
-def group_of(starts: Sequence[int], row: int) -> int:
+def group_with_row(starts: Sequence[int], row: int) -> int:
     """Return the group that has a row; groups without rows have none."""
     return bisect_right(starts, row) - 1

@@ -18,7 +18,7 @@ from gangsched.core.bounds import (
     CACHE_ROW_BYTES,
 )
 from gangsched.datacache.protocol import CacheError, FileError
-from gangsched.datacache.shares import group_of
+from gangsched.datacache.shares import group_with_row
 
 _SHOWN = 200
 
@@ -98,7 +98,7 @@ class CachedTable:
             CacheError: a file cannot be read, or the row is too large.
 
         """
-        number = group_of(self.starts, first)
+        number = group_with_row(self.starts, first)
         table = self._group(number)
         offset = first - self.starts[number]
         count = min(end, self.starts[number + 1]) - first

@@ -81,7 +81,7 @@ class _Stream:
 
 
 class Heartbeat(threading.Thread):
-    """Tells the head that the worker is alive, until it is stopped."""
+    """Reports to the head that the worker is alive, until it is stopped."""
 
     def __init__(self, head: str, key: str, join: Join) -> None:
         super().__init__(name="heartbeat", daemon=True)

@@ -26,7 +26,7 @@ from gangsched.datacache import table as tables
 from gangsched.datacache.head import Head
 from gangsched.datacache.protocol import CacheError, Join, Location, Rows, options
 from gangsched.datacache.reader import CacheReader
-from gangsched.datacache.shares import pieces, share
+from gangsched.datacache.shares import pieces, share_of_rows
 from gangsched.datacache.table import CachedTable
 from gangsched.datacache.worker import Heartbeat, Worker
 
@@ -91,7 +91,7 @@ def cache(folder):
 
 @given(st.integers(0, 10**12), st.integers(1, 300))
 def test_shares_are_all_rows_and_each_once(rows, total):
-    ends = [share(rows, index, total) for index in range(total)]
+    ends = [share_of_rows(rows, index, total) for index in range(total)]
     assert (ends[0][0], ends[-1][1]) == (0, rows)
     assert all(before[1] == after[0] for before, after in pairwise(ends))
     sizes = [end - first for first, end in ends]
