@@ -165,7 +165,7 @@ def test_a_store_and_a_hub_with_keys_of_a_secret(laptop, home, stores):
             {"storageUri": "s3://models/tiny/dataset", "env": STORE, **KEYS},
             {"storageUri": "s3://models/tiny/model", "env": STORE, **KEYS},
         ),
-        "hub": (
+        "hf": (
             {"storageUri": "hf://team/questions", "env": [HUB], **KEYS},
             {"storageUri": "hf://team/tiny", "env": [HUB], **KEYS},
         ),

@@ -38,6 +38,13 @@ class Hub(BaseHTTPRequestHandler):
                 body = {"id": name, "sha": COMMIT, "siblings": listed, "private": True}
                 self._answer(200, json.dumps(body).encode())
                 return
+            if path == f"/api/{kind}/{name}/tree/{COMMIT}":
+                tree = [
+                    {"type": "file", "path": file, "size": p.stat().st_size, "oid": "0" * 40}
+                    for file, p in files.items()
+                ]
+                self._answer(200, json.dumps(tree).encode())
+                return
             prefix = f"/{name}" if kind == "models" else f"/{kind}/{name}"
             file = path.removeprefix(f"{prefix}/resolve/{COMMIT}/")
             if path != file and file in files:
