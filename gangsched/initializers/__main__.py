@@ -44,6 +44,12 @@ def main(arguments: list[str], variables: Mapping[str, str]) -> int:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = STORED_BYTES.most if hard == resource.RLIM_INFINITY else min(STORED_BYTES.most, hard)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+        if _has_own_pods(variables):
+            from gangsched.initializers import kubernetes, leader_workers  # noqa: PLC0415
+
+            name = leader_workers.create_cache(variables, kubernetes.Api(variables))
+            log.info("LeaderWorkerSet %s is available", name)
+            return 0
         source, target = _fetch(arguments[0], variables)
     except Exception as error:  # noqa: BLE001 - a library may put a token into any error
         log.error("%s", redacted(f"{type(error).__name__}: {error}", variables))  # noqa: TRY400
@@ -58,6 +64,12 @@ def main(arguments: list[str], variables: Mapping[str, str]) -> int:
         time.monotonic() - started_s,
     )
     return 0
+
+
+def _has_own_pods(variables: Mapping[str, str]) -> bool:
+    """Return whether the runtime wants a cache of a LeaderWorkerSet, as Kubeflow's does."""
+    is_cache = (variables.get("STORAGE_URI") or "").startswith(CACHE)
+    return is_cache and bool(variables.get("CACHE_IMAGE"))
 
 
 def _fetch(part: str, variables: Mapping[str, str]) -> tuple[Source, Target]:
