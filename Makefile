@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -160,6 +160,9 @@ build/llm/ready: requirements-llm.lock pyproject.toml $(VENV)/run
 
 llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializers, in an environment of its own
 	build/llm/bin/python -m pytest -m "long or not long" tests/integration/test_llm.py
+
+cache: $(VENV)/ready programs  ## Training from a data cache on process nodes, while its pods are killed
+	$(BIN)/pytest -m "long or not long" tests/integration/test_datacache_jobs.py
 
 docs: $(VENV)/docs  ## The site of docs/ in build/site, with every link checked; it needs no network to read
 	$(BIN)/python docs/collect.py build/docs

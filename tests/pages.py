@@ -99,6 +99,10 @@ RUNNERS = {
     ("CONTRIBUTING.md", "A dialect of groups"): f"{_DOCS}test_a_dialect_is_added_as_written",
     ("CONTRIBUTING.md", "A filter of nodes"): f"{_DOCS}test_a_filter_is_added_as_written",
     ("README.md", ""): f"{_WALKS}readme",
+    (
+        "docs/jobs/cache.md",
+        "",
+    ): "tests/integration/test_datacache_jobs.py::test_the_page_trains_from_a_cache",
     ("docs/jobs/experiment.md", ""): (
         "tests/integration/test_experiments.py::test_a_search_runs_to_its_end_and_tells_the_best"
     ),

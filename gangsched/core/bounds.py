@@ -213,6 +213,45 @@ INITIALIZER_S: Final = UpperBound(
 IGNORE_PATTERNS: Final = UpperBound(
     64, "ignore patterns of an initializer", "each is compared with every file"
 )
+CACHE_FILES: Final = UpperBound(
+    10_000, "Parquet files of a data cache", "head and workers read the footer of each"
+)
+CACHE_GROUPS: Final = UpperBound(
+    100_000, "row groups of a data cache", "head and workers keep the place of each"
+)
+CACHE_GROUP_BYTES: Final = UpperBound(
+    2**30, "bytes of a row group of a data cache", "a worker reads a row group as a whole"
+)
+CACHE_ROW_BYTES: Final = UpperBound(
+    2**26, "bytes of one row of a data cache", "a row is sent as one message"
+)
+CACHE_ANSWER_BYTES: Final = UpperBound(
+    2**24,
+    "bytes of one answer of a data cache, unless it is one row",
+    "a reader uses an answer only when it has arrived as a whole",
+)
+CACHE_WORKERS: Final = UpperBound(
+    64, "workers of a data cache", "each pod of the cache has the addresses of all workers"
+)
+CACHE_READERS: Final = UpperBound(
+    65_536, "shares of a data cache", "more readers than rows have nothing to read"
+)
+CACHE_STREAMS: Final = UpperBound(
+    64, "answers that a worker of a data cache sends at the same time", "each takes a thread"
+)
+CACHE_CALL_S: Final = UpperBound(
+    30, "seconds of a call to a data cache", "a worker may end, or its node may be lost"
+)
+CACHE_WORKER_SILENT_S: Final = UpperBound(
+    12,
+    "seconds without a sign of life after which readers are not sent to a worker of a data cache",
+    "its node may be lost",
+)
+CACHE_PATIENCE_S: Final = UpperBound(
+    600,
+    "seconds for which a reader of a data cache tries without getting a row",
+    "the pods of the cache may be starting again",
+)
 VARIABLE_BYTES: Final = UpperBound(
     128 * 2**10 - 1,
     "bytes of a variable that lists the pods of a job (WORKER_ADDRS, TF_CONFIG)",

@@ -24,6 +24,7 @@ from gangsched.initializers.volume import copy_volume
 
 WORKSPACE = Path("/workspace")
 PARTS = ("dataset", "model")
+CACHE = "cache://"
 SECRETS = ("ACCESS_TOKEN", "ACCESS_KEY_ID", "SECRET_ACCESS_KEY")
 
 log = logging.getLogger("initializer")
@@ -43,6 +44,12 @@ def main(arguments: list[str], variables: Mapping[str, str]) -> int:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = STORED_BYTES.most if hard == resource.RLIM_INFINITY else min(STORED_BYTES.most, hard)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+        if _has_own_pods(variables):
+            from gangsched.initializers import kubernetes, leader_workers  # noqa: PLC0415
+
+            name = leader_workers.create_cache(variables, kubernetes.Api(variables))
+            log.info("LeaderWorkerSet %s is available", name)
+            return 0
         source, target = _fetch(arguments[0], variables)
     except Exception as error:  # noqa: BLE001 - a library may put a token into any error
         log.error("%s", redacted(f"{type(error).__name__}: {error}", variables))  # noqa: TRY400
@@ -59,6 +66,12 @@ def main(arguments: list[str], variables: Mapping[str, str]) -> int:
     return 0
 
 
+def _has_own_pods(variables: Mapping[str, str]) -> bool:
+    """Return whether the runtime wants a cache of a LeaderWorkerSet, as Kubeflow's does."""
+    is_cache = (variables.get("STORAGE_URI") or "").startswith(CACHE)
+    return is_cache and bool(variables.get("CACHE_IMAGE"))
+
+
 def _fetch(part: str, variables: Mapping[str, str]) -> tuple[Source, Target]:
     uri = variables.get("STORAGE_URI")
     if not uri:
@@ -66,7 +79,7 @@ def _fetch(part: str, variables: Mapping[str, str]) -> tuple[Source, Target]:
             f"STORAGE_URI is not set; name a store in spec.initializer.{part}.storageUri: "
             f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}"
         )
-    source = parse_source(uri)
+    source, variables = located(uri, variables)
     ignored = patterns(variables.get("IGNORE_PATTERNS") or "", IGNORE_PATTERNS.most)
     target = Target(WORKSPACE / part, STORED_FILES.most, STORED_BYTES.most, ignored)
     target.prepare()
@@ -82,6 +95,38 @@ def _fetch(part: str, variables: Mapping[str, str]) -> tuple[Source, Target]:
 
         download(source, part, variables.get("ACCESS_TOKEN") or None, target)
     return source, target
+
+
+def located(uri: str, variables: Mapping[str, str]) -> tuple[Source, Mapping[str, str]]:
+    """Return the place that an address names, and the variables that say how to enter it.
+
+    The address of a data cache, cache://SCHEMA/TABLE, is a name alone: METADATA_LOC has the place.
+
+    Raises:
+        StorageError: it is no place with a data set.
+
+    """
+    if not uri.startswith(CACHE):
+        return parse_source(uri), variables
+    place = variables.get("METADATA_LOC") or ""
+    if place.startswith("s3a://"):
+        place = f"s3://{place.removeprefix('s3a://')}"
+    if place.endswith(".metadata.json"):
+        raise StorageError(
+            "METADATA_LOC names a table of Iceberg, which the data cache does not read; name a "
+            "folder with Parquet files"
+        )
+    if not place:
+        raise StorageError(
+            "METADATA_LOC is not set; name the folder with the Parquet files of the data cache: "
+            f"{', '.join(f'{scheme}://' for scheme in SCHEMES)}"
+        )
+    try:
+        source = parse_source(place)
+    except StorageError as error:
+        raise StorageError(str(error).replace("STORAGE_URI", "METADATA_LOC")) from error
+    role = variables.get("ROLE_ARN") or variables.get("IAM_ROLE") or ""
+    return source, {**variables, "ROLE_ARN": role}
 
 
 def redacted(text: str, variables: Mapping[str, str]) -> str:

@@ -56,7 +56,7 @@ def initializer(part="dataset", uri="hf://a/b", **fields) -> dict:
     return {part: {"storageUri": uri, **fields}}
 
 
-def test_the_shipped_runtimes_are_kubeflows_and_two_more():
+def test_the_shipped_runtimes_are_kubeflows_and_three_more():
     frameworks = {
         name: document["metadata"]["labels"]["trainer.kubeflow.org/framework"]
         for name, document in RUNTIMES.items()
@@ -72,6 +72,7 @@ def test_the_shipped_runtimes_are_kubeflows_and_two_more():
         "torchtune-qwen2.5-1.5b": "torchtune",
         "torch-finetuning": "torch",
         "trl-finetuning": "torchtune",
+        "torch-with-cache": "torch",
     }
 
 
@@ -85,6 +86,8 @@ def test_a_job_of_each_shipped_runtime_becomes_a_jobset(name):
     wanted = {"node"}
     wanted |= {"launcher"} if "mpi" in RUNTIMES[name]["spec"]["mlPolicy"] else set()
     wanted |= {"dataset-initializer", "model-initializer"} if "tun" in name else set()
+    if "cache" in name:
+        wanted |= {"dataset-initializer", "cache-head", "cache-worker"}
     assert set(jobs) == wanted
     if "tun" in name:
         (node,) = (job for job in jobset["spec"]["replicatedJobs"] if job["name"] == "node")

@@ -14,6 +14,7 @@ from gangsched.core.bounds import STORAGE_URI_LETTERS, TOKEN_BYTES
 from gangsched.core.model.text import shown
 from gangsched.jobs.common.containers import merge_variables, mount, put_variables
 from gangsched.jobs.common.model import Json
+from gangsched.jobs.trainer import datacache
 
 INITIALIZERS = {"dataset-initializer": "dataset", "model-initializer": "model"}
 """The steps of initializers, and their fields in spec.initializer."""
@@ -25,6 +26,7 @@ SOURCE = "/mnt/storage"
 """Where the claim of `pvc://` is mounted; gangsched.initializers has the same path."""
 
 _CLAIM = re.compile(r"pvc://([a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?)(/.*)?")
+_TABLE = re.compile(r"cache://[^/]+/[^/]+")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 _DIGITS = 12
 
@@ -70,6 +72,13 @@ class Tokens:
         ]
 
 
+def _claim_of(uri: str, fields: Json) -> re.Match[str] | None:
+    """Return the volume claim that an address names; a cache has the address in a variable."""
+    if uri.startswith(datacache.SCHEME):
+        uri = datacache.variable({"spec": {"initializer": {"dataset": fields}}}, datacache.LOCATION)
+    return _CLAIM.fullmatch(uri)
+
+
 def initialize(pod: Json, container: Json, fields: Json, tokens: Tokens) -> None:
     """Set the variables of an initializer, and mount the claim that its address names."""
     if not fields:
@@ -77,7 +86,7 @@ def initialize(pod: Json, container: Json, fields: Json, tokens: Tokens) -> None
     step = container["name"]
     if uri := fields.get("storageUri"):
         put_variables(container, {"STORAGE_URI": uri})
-        if claim := _CLAIM.fullmatch(uri):
+        if claim := _claim_of(uri, fields):
             volume = {
                 "name": "initializer-source",
                 "persistentVolumeClaim": {"claimName": claim[1], "readOnly": True},
@@ -97,28 +106,20 @@ def error(job: Json) -> str:
     for part in INITIALIZERS.values():
         where = f"spec.initializer.{part}"
         uri = (parts.get(part) or {}).get("storageUri") or ""
-        if len(uri) > STORAGE_URI_LETTERS.most:
+        if why := _address_error(where, f"{where}.storageUri", uri):
+            return why
+        if not uri.startswith(datacache.SCHEME):
+            continue
+        if part != "dataset" or not _TABLE.fullmatch(uri):
             return (
-                f"{where}.storageUri has {len(uri)} characters; at most "
-                f"{STORAGE_URI_LETTERS.most} are allowed"
+                f"{where}.storageUri is {shown(uri)}; cache://SCHEMA/TABLE is allowed, for a data "
+                "set alone"
             )
-        if _CONTROL.search(uri):
-            return (
-                f"{where}.storageUri is {shown(uri)}; characters other than white space and "
-                "control characters are allowed"
-            )
-        if "@" in uri.partition("://")[2].partition("/")[0]:
-            return (
-                f"{where}.storageUri has a user or a password; write them into a Secret and name "
-                f"it in {where}.secretRef"
-            )
-        if uri.startswith("pvc:") and (
-            not _CLAIM.fullmatch(uri) or {"..", "."} & set(uri.split("/"))
-        ):
-            return (
-                f"{where}.storageUri is {shown(uri)}; pvc://CLAIM/PATH is allowed, with a volume "
-                "claim of the job's namespace and a path without `..`"
-            )
+        location = f"{where}.env {datacache.LOCATION}"
+        if why := _address_error(where, location, datacache.variable(job, datacache.LOCATION)):
+            return why
+    if why := datacache.size_error(job):
+        return why
     for key, value in _plain_tokens(job):
         if len(value.encode()) > TOKEN_BYTES.most:
             part, _, name = key.partition(".")
@@ -126,6 +127,28 @@ def error(job: Json) -> str:
                 f"spec.initializer.{part}.env: {name} has more than {TOKEN_BYTES.most} bytes, "
                 "which is the most for a token"
             )
+    return ""
+
+
+def _address_error(where: str, field: str, uri: str) -> str:
+    """Return what is wrong with an address in a field of an initializer."""
+    if len(uri) > STORAGE_URI_LETTERS.most:
+        return f"{field} has {len(uri)} characters; at most {STORAGE_URI_LETTERS.most} are allowed"
+    if _CONTROL.search(uri):
+        return (
+            f"{field} is {shown(uri)}; characters other than white space and control characters "
+            "are allowed"
+        )
+    if "@" in uri.partition("://")[2].partition("/")[0]:
+        return (
+            f"{field} has a user or a password; write them into a Secret and name it in "
+            f"{where}.secretRef"
+        )
+    if uri.startswith("pvc:") and (not _CLAIM.fullmatch(uri) or {"..", "."} & set(uri.split("/"))):
+        return (
+            f"{field} is {shown(uri)}; pvc://CLAIM/PATH is allowed, with a volume claim of the "
+            "job's namespace and a path without `..`"
+        )
     return ""
 
 

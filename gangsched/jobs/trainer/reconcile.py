@@ -89,7 +89,8 @@ def _apply_jobset(owned: Owned, runtime: Json | None, jobset: Json | None, steps
                     "immutable": True,
                 }
             )
-        steps.create += [part for part in (plan.hostfile, plan.tokens) if part is not None]
+        parts = (plan.hostfile, plan.tokens, plan.cache)
+        steps.create += [part for part in parts if part is not None]
         if plain := initializers.warning(owned.body):
             steps.events.append(JobEvent("Warning", "TokenInSpec", plain))
         plan.jobset["metadata"]["annotations"] |= {MADE_FROM: _digests(owned.body, {})}

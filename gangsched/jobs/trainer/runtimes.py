@@ -14,7 +14,7 @@ from typing import Any
 from gangsched.jobs.common.containers import merge_variables, mount, put_variables
 from gangsched.jobs.common.merge import merge
 from gangsched.jobs.common.model import ROOT_SSH, Json
-from gangsched.jobs.trainer import torchtune
+from gangsched.jobs.trainer import datacache, torchtune
 from gangsched.jobs.trainer.initializers import INITIALIZERS, Tokens, initialize
 
 STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
@@ -42,13 +42,15 @@ _GPUS = ("nvidia.com/gpu", "amd.com/gpu")
 class TrainJobObjects:
     """The objects of a TrainJob: a JobSet and, for MPI, a host file and a Secret with keys.
 
-    `tokens` is the Secret with the tokens of its initializers.
+    `tokens` is the Secret with the tokens of its initializers, and `cache` that with the key of its
+    data cache.
     """
 
     jobset: Json
     hostfile: Json | None = None
     keys: str = ""
     tokens: Json | None = None
+    cache: Json | None = None
 
 
 def framework_of(runtime: Json) -> str:
@@ -74,6 +76,16 @@ def tuning_error(job: Json, runtime: Json) -> str:
     return resolution.tuning(containers[0]).error() if containers else ""
 
 
+def cache_error(job: Json, runtime: Json) -> str:
+    """Return what is wrong with the data cache of a TrainJob on a runtime, or nothing."""
+    resolution = _Resolution(job, runtime)
+    resolution.apply_patches()
+    for rjob in resolution.spec["replicatedJobs"]:
+        if _step(rjob) == datacache.WORKER:
+            return datacache.workers_error(rjob)
+    return ""
+
+
 def resolve(job: Json, runtime: Json) -> TrainJobObjects:
     """Return the objects of a TrainJob on a runtime."""
     return _Resolution(job, runtime).plan()
@@ -97,7 +109,7 @@ class _Resolution:
         self._runs_builtin = bool(builtin) and builtin[:1] != torchtune.ENTRY[:1]
 
     def plan(self) -> TrainJobObjects:
-        self._apply_patches()
+        self.apply_patches()
         nodes = self.trainer.get("numNodes") or self.policy.get("numNodes") or 1
         for rjob in self.spec["replicatedJobs"]:
             step = _step(rjob)
@@ -126,8 +138,18 @@ class _Resolution:
                 ports = container.setdefault("ports", [])
                 if not any(port.get("containerPort") == PORT for port in ports):
                     ports.append({"containerPort": PORT})
+        self._configure_cache(plan)
         plan.jobset, plan.tokens = self._jobset(), self.tokens.secret()
         return plan
+
+    def _configure_cache(self, plan: TrainJobObjects) -> None:
+        """Configure the data cache, if the runtime has a head and workers of one."""
+        steps = {_step(rjob): rjob for rjob in self.spec["replicatedJobs"]}
+        head, worker = steps.get(datacache.HEAD), steps.get(datacache.WORKER)
+        if head is None or worker is None:
+            return
+        readers = [container for rjob, container in self.nodes() if _step(rjob) == TRAINER]
+        plan.cache = datacache.key_secret(datacache.configure(self.job, head, worker, readers))
 
     def _initializer(self, step: str) -> Json:
         """Return what the TrainJob sets of an initializer."""
@@ -136,7 +158,7 @@ class _Resolution:
 
     # -- patches ------------------------------------------------------------------------------
 
-    def _apply_patches(self) -> None:
+    def apply_patches(self) -> None:
         """Apply the TrainJob's patches to the runtime's template."""
         spec = self.job["spec"]
         for key in ("labels", "annotations"):

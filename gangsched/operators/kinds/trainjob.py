@@ -12,9 +12,9 @@ from gangsched.jobs.common.model import Json
 from gangsched.jobs.common.owned_objects import Owned, Steps
 from gangsched.jobs.kubeflow.framework import length_error, listed_bytes
 from gangsched.jobs.trainer import initializers, reconcile
-from gangsched.jobs.trainer.runtimes import LAUNCHER, RESERVED, tuning_error
+from gangsched.jobs.trainer.runtimes import LAUNCHER, RESERVED, cache_error, tuning_error
 from gangsched.operators.job_kind import InvalidJobError, OwnerKind
-from gangsched.operators.kinds.ssh_keys import with_ssh_key_pair
+from gangsched.operators.kinds.ssh_keys import with_cache_key, with_ssh_key_pair
 from gangsched.operators.runtime_watch import KINDS, Runtimes
 
 MANAGER = "trainer.kubeflow.org/trainjob-controller"
@@ -44,7 +44,9 @@ def trainjob_kind(runtimes: Runtimes) -> OwnerKind:
         if steps.create:
             requests = _gang_requests(owned, runtime) if runtime is not None else {}
             steps.create = [
-                with_ssh_key_pair(_with_gang_requests(document, owned.body, requests))
+                with_cache_key(
+                    with_ssh_key_pair(_with_gang_requests(document, owned.body, requests))
+                )
                 for document in steps.create
             ]
         return steps
@@ -99,8 +101,9 @@ def _check_runtime(owned: Owned, runtime: Json) -> None:
                 f"{subject}: a patch names the replicated job {target!r}, and runtime {name!r} "
                 f"has: {', '.join(sorted(jobs))}"
             )
-    if why := tuning_error(owned.body, runtime):
-        raise InvalidJobError(f"{subject}: {why}")
+    for error in (tuning_error, cache_error):
+        if why := error(owned.body, runtime):
+            raise InvalidJobError(f"{subject}: {why}")
     policy = runtime["spec"].get("mlPolicy") or {}
     injection = (policy.get("torch") or {}).get("envInjection") or {}
     if (targets := len(injection.get("targets") or [])) > PATCHES.most:
