@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -164,6 +164,18 @@ llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializer
 cache: $(VENV)/ready programs  ## Training from a data cache on process nodes, while its pods are killed
 	$(BIN)/pytest -m "long or not long" tests/integration/test_datacache_jobs.py
 
+# The head of a Ray cluster serves a dashboard, and needs forty packages that the tests do not.
+build/ray/ready: requirements-ray.lock pyproject.toml $(VENV)/run
+	@echo "installing Ray and torch into build/ray (about 4 GB the first time)"
+	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python build/ray/bin/python \
+	  --require-hashes -r requirements-ray.lock
+	@$(BIN)/uv pip install --quiet --python build/ray/bin/python --no-deps --editable .
+	@touch $@
+
+ray: build/ray/ready programs  ## KubeRay's operator, and jobs on Ray clusters, in an environment of its own
+	build/ray/bin/python -m pytest -m "long or not long" tests/integration/test_ray.py
+
 docs: $(VENV)/docs  ## The site of docs/ in build/site, with every link checked; it needs no network to read
 	$(BIN)/python docs/collect.py build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
@@ -191,6 +203,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
 	$(LOCK) --extra dev --extra torch --extra llm --extra llm-tests -o requirements-llm.lock
+	$(LOCK) -c requirements-torch.lock --extra dev --extra torch --extra ray-clusters -o requirements-ray.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
 	printf 'mlflow\nmlflow-skinny\n' | $(subst pyproject.toml,-,$(LOCK)) -o gangsched/local/tracking/requirements.txt
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator --extra docs -o requirements-docs.lock

@@ -111,6 +111,7 @@ RUNNERS = {
         "",
     ): "tests/integration/test_llm.py::test_the_page_fine_tunes_by_the_sdk",
     ("docs/jobs/mpijob.md", ""): f"{_WALKS}test_an_mpi_job",
+    ("docs/jobs/ray.md", ""): "tests/integration/test_ray.py::test_the_page_trains",
     ("docs/jobs/stopping.md", ""): f"{_WALKS}test_a_job_may_answer_and_a_node_is_to_stop",
     (
         "docs/jobs/operators.md",

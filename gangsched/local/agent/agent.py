@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from gangsched.kube.status.events import ObjectRef, post_event
 from gangsched.local.agent import spec as pods
 from gangsched.local.agent.container import timestamp
 from gangsched.local.agent.devices import DevicePool
-from gangsched.local.agent.hosts import write_in_place
+from gangsched.local.agent.hosts import ServiceName, lines_of, service_names, write_in_place
 from gangsched.local.agent.isolation.gateway import Gateway
 from gangsched.local.agent.isolation.sandbox import Sandboxes
 from gangsched.local.agent.reporter import Reporter
@@ -32,7 +33,6 @@ from gangsched.local.nodes import NodeFile
 log = logging.getLogger(__name__)
 
 _HEARTBEAT_S = 10.0
-_DOMAIN = "svc.cluster.local"
 _GRACE_S = 30.0
 _LOOPBACK_VARIABLES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 
@@ -203,11 +203,13 @@ class Agent(Reporter):
 
     def _write_hosts(self) -> None:
         """Update every pod's /etc/hosts in place: the file is mounted into the pod."""
+        running = ((w.pod, w.ip) for w in self._workers.values() if not w.ended())
+        names = service_names(self._services.values(), running)
         for worker in self._workers.values():
             if worker.folder.exists():
-                write_in_place(worker.hosts, self._hosts(worker))
+                write_in_place(worker.hosts, self._hosts(worker, names))
 
-    def _hosts(self, worker: PodWorker) -> str:
+    def _hosts(self, worker: PodWorker, names: Sequence[ServiceName]) -> str:
         metadata = worker.pod["metadata"]
         namespace = metadata["namespace"]
         host = worker.pod["spec"].get("hostname") or metadata["name"]
@@ -216,30 +218,7 @@ class Agent(Reporter):
             f"{alias['ip']} {' '.join(alias.get('hostnames') or [])}"
             for alias in worker.pod["spec"].get("hostAliases") or []
         ]
-        for service in self._services.values():
-            if service["metadata"]["namespace"] != namespace:
-                continue
-            name = service["metadata"]["name"]
-            selector = (service["spec"].get("selector") or {}).items()
-            if not selector:
-                continue
-            for other in self._workers.values():
-                if (
-                    other.pod["metadata"]["namespace"] != namespace
-                    or other.ended()
-                    or not selector <= (other.pod["metadata"].get("labels") or {}).items()
-                ):
-                    continue
-                spec = other.pod["spec"]
-                hosts = [name]
-                if spec.get("subdomain") == name and spec.get("hostname"):
-                    hosts.append(f"{spec['hostname']}.{name}")
-                endings = ("", f".{namespace}", f".{namespace}.svc", f".{namespace}.{_DOMAIN}")
-                lines += [
-                    f"{other.ip} {' '.join(f'{host}{ending}' for ending in endings)}"
-                    for host in reversed(hosts)
-                ]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines + lines_of(names, namespace)) + "\n"
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.ensure_future(work)
