@@ -62,9 +62,11 @@ class Gateway:
     def variables(self) -> dict[str, str]:
         """Return the variables that clients in a cluster read."""
         inside = bool(self._servers)
+        port = str(_PORT if inside else self._port)
         return {
             "KUBERNETES_SERVICE_HOST": NAME if inside else self._host,
-            "KUBERNETES_SERVICE_PORT": str(_PORT if inside else self._port),
+            "KUBERNETES_SERVICE_PORT": port,
+            "KUBERNETES_SERVICE_PORT_HTTPS": port,  # Ray's autoscaler reads this one
         }
 
     @property
