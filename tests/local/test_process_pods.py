@@ -268,8 +268,8 @@ def test_files_and_folders_that_are_mounts_are_shown_to_pods(tmp_path):
     library.touch()
     folder.mkdir()
     script = (
-        f"mount --bind {library} {library} && mount --bind {folder} {folder} && exec {sys.executable} "
-        "-c 'from gangsched.local.agent.isolation import root; print(*root._host_mounts())'"
+        f"mount --bind {library} {library} && mount --bind {folder} {folder} && "
+        f"exec {sys.executable} -c 'from gangsched.local.agent.isolation import root; print(*root._host_mounts())'"
     )
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

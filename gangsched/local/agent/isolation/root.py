@@ -10,8 +10,9 @@ from gangsched.local.agent.images import Image
 _LINKS = 40
 """Largest number of links that the kernel follows in one path."""
 
-_OF_FILES = frozenset(
-    "9p btrfs erofs ext2 ext3 ext4 f2fs nfs nfs4 overlay squashfs virtiofs xfs zfs".split()
+_OF_FILES = (
+    *("9p", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "overlay"),
+    *("squashfs", "virtiofs", "xfs", "zfs"),
 )
 """File systems that hold files of the machine, as opposed to those of the kernel."""
 
