@@ -267,10 +267,9 @@ def test_files_and_folders_that_are_mounts_are_shown_to_pods(tmp_path):
     library, folder = tmp_path / "libcuda.so", tmp_path / "driver"
     library.touch()
     folder.mkdir()
-    script = (
-        f"mount --bind {library} {library} && mount --bind {folder} {folder} && "
-        f"exec {sys.executable} -c 'from gangsched.local.agent.isolation import root; print(*root._host_mounts())'"
-    )
+    mounts = " && ".join(f"mount --bind {path} {path}" for path in (library, folder))
+    program = "from gangsched.local.agent.isolation import root; print(*root._host_mounts())"
+    script = f"{mounts} && exec {sys.executable} -c '{program}'"
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "unshare" in done.stderr:
