@@ -108,12 +108,12 @@ def test_a_killed_agent_gives_the_gpu_again(owner, home):
     holds = f"{SEES}\nimport time, sys\ntime.sleep(5000)"
     owner.apply(home, owner.yaml(pod("long", holds, COUNT)))
 
-    def seen() -> bool:
-        return "sees" in owner.kubectl("logs", "-n", home, "long", check=False)
+    def begun() -> int:
+        return owner.kubectl("logs", "-n", home, "long", check=False).count("sees")
 
-    owner.wait(seen, "it to run", patience_s(120))
+    owner.wait(begun, "it to run", patience_s(120))
     owner.restart("agent", hard=True)
-    owner.wait(seen, "it to run again", patience_s(120))
+    owner.wait(lambda: begun() > 1, "it to run again", patience_s(120))
     processes = owner.kubectl("exec", "-n", home, "long", "--", "ps", "-eo", "args")
     assert processes.count("time.sleep(5000)") == 1, processes
     owner.kubectl("delete", "pod", "-n", home, "long", "--grace-period=0")

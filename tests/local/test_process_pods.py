@@ -3,6 +3,8 @@
 import asyncio
 import itertools
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from waiting import until_async
 from gangsched.kube.client.errors import Forbidden
 from gangsched.local.agent import worker
 from gangsched.local.agent.hosts import write_in_place
-from gangsched.local.agent.isolation import sandbox
+from gangsched.local.agent.isolation import root, sandbox
 from gangsched.local.agent.isolation.sandbox import (
     NamespaceSandboxes,
     PodPlace,
@@ -258,3 +260,20 @@ async def test_a_pod_has_ended_once_its_last_process_has(tmp_path):
     finally:
         pod.close()
         sandboxes.close()
+
+
+def test_files_and_folders_that_are_mounts_are_shown_to_pods(tmp_path):
+    """A container with GPUs has the libraries of the driver as single files that are mounts."""
+    library, folder = tmp_path / "libcuda.so", tmp_path / "driver"
+    library.touch()
+    folder.mkdir()
+    mounts = " && ".join(f"mount --bind {path} {path}" for path in (library, folder))
+    program = "from gangsched.local.agent.isolation import root; print(*root._host_mounts())"
+    script = f"{mounts} && exec {sys.executable} -c '{program}'"
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if "unshare" in done.stderr:
+        pytest.skip(f"no namespaces here: {done.stderr}")
+    kind = next(p.fstype for p in psutil.disk_partitions(all=True) if p.mountpoint == "/")
+    if kind in root._OF_FILES:
+        assert {str(library), str(folder)} <= set(done.stdout.split()), done.stderr

@@ -10,6 +10,12 @@ from gangsched.local.agent.images import Image
 _LINKS = 40
 """Largest number of links that the kernel follows in one path."""
 
+_OF_FILES = (
+    *("9p", "btrfs", "erofs", "ext2", "ext3", "ext4", "f2fs", "nfs", "nfs4", "overlay"),
+    *("squashfs", "virtiofs", "xfs", "zfs"),
+)
+"""File systems that hold files of the machine, as opposed to those of the kernel."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mount:
@@ -134,11 +140,13 @@ def within(root: Path, target: str) -> str:
 
 
 def _host_mounts() -> list[str]:
-    """Return mounted file systems that an overlay of / does not show."""
+    """Return the mounts below / that hold files: an overlay of a folder does not show them.
+
+    Drivers of GPUs are often such mounts: of a whole folder, or in a container of single files.
+    """
     targets = []
     for line in Path("/proc/self/mounts").read_text().splitlines():
         _, target, kind = line.split()[:3]
-        real = kind in ("ext4", "xfs", "btrfs", "overlay", "virtiofs", "9p", "nfs", "nfs4", "zfs")
-        if real and target != "/" and Path(target).is_dir():
+        if kind in _OF_FILES and target != "/" and Path(target).exists():
             targets.append(target)
     return sorted(targets)
