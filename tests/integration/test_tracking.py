@@ -18,6 +18,7 @@ from waiting import patience_s
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import PlaneOptions
+from gangsched.local.restart import restart
 from gangsched.local.tracking.mlflow_server import mlflow_programs
 
 ROOT = Path(__file__).parents[2]
@@ -83,8 +84,8 @@ def python() -> str:
     return str(mlflow_programs(lambda _: None) / "python")
 
 
-def runs_of(tracked, python, job: str) -> list[dict]:
-    """Return the runs of a job, such as `PyTorchJob team/train`, read with MLflow's client."""
+def all_runs(tracked, python) -> list[dict]:
+    """Return every run of the server, read with MLflow's client."""
     done = subprocess.run(
         [python, "-c", READ, tracked.plane.info()["mlflow"]],
         capture_output=True,
@@ -92,8 +93,13 @@ def runs_of(tracked, python, job: str) -> list[dict]:
         timeout=patience_s(60),
         check=True,
     )
-    every = json.loads(done.stdout.splitlines()[-1])
-    return [run for run in every if run["tags"].get("gangsched.job", "").endswith(job)]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def runs_of(tracked, python, job: str) -> list[dict]:
+    """Return the runs of a job, such as `PyTorchJob team/train`."""
+    every = all_runs(tracked, python)
+    return [run for run in every if run["tags"].get("gangsched.job") == job]
 
 
 def wait_ended(tracked, python, job: str, status: str = "FINISHED") -> dict:
@@ -134,16 +140,17 @@ def test_a_job_of_two_ranks_has_one_run(tracked, home, python):
         ),
         "the address on the job",
     )
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps({"mlflow_runs_per_job": 1, "steps": len(run["loss"])}))
 
 
 def test_the_page(tracked, home, tmp_path):
     said = Shell(tmp_path, tracked.plane.kubeconfig, home).walk("docs/jobs/tracking.md")
-    assert list(said.values())[-1].strip().startswith("gangsched.io/tracking-run:")
+    (shown,) = [text for line, text in said.items() if line.endswith("grep tracking-run")]
+    assert tracked.plane.info()["mlflow"] in shown
 
 
-def test_a_preempted_job_resumes_its_run(tracked, home, python, tmp_path):
+def test_a_preempted_job_resumes_its_run_also_after_a_restart_of_gangsched(
+    tracked, home, python, tmp_path
+):
     from kubernetes import client
 
     priority = f"urgent-{home}"
@@ -168,6 +175,7 @@ def test_a_preempted_job_resumes_its_run(tracked, home, python, tmp_path):
     }
     tracked.create_job(home, body)
     tracked.wait((tmp_path / "begun-0").exists, "the job to log", 60)
+    restart(tracked.plane, "gangsched")
     urgent = work(tmp_path, UNTIL_TOLD, priorityClassName=priority)
     tracked.kubectl("create", "-n", home, "-f", "-", stdin=tracked.yaml(alone("urgent", urgent)))
     tracked.wait_event(home, "Preempted")
@@ -227,7 +235,7 @@ def test_trials_are_nested_runs(tracked, home, python):
 
 
 def test_a_server_that_is_down_stops_no_job(tracked, home, python):
-    tracked.plane.programs.stop("mlflow", hard=True)
+    tracked.plane.programs.stop("mlflow")
     try:
         container = {"name": "pytorch", "image": "none", "command": ["true"]}
         role = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
@@ -244,3 +252,24 @@ def test_a_server_that_is_down_stops_no_job(tracked, home, python):
         tracked.plane.programs.restart("mlflow")
     run = wait_ended(tracked, python, f"PyTorchJob {home}/alone")
     assert run["tags"]["gangsched.outcome"] == "Succeeded"
+
+
+def test_the_manifest_is_taken(tracked):
+    strict = ("--server-side", "--force-conflicts", "--validate=strict")
+    for name, more in (("rbac", ()), ("mlflow", ("--dry-run=server",))):
+        if name == "mlflow":
+            tracked.core.create_namespace({"metadata": {"name": "mlflow"}})
+        path = ROOT / "manifests" / "tracking" / f"{name}.yaml"
+        assert "serverside-applied" in tracked.kubectl("apply", *strict, *more, "-f", str(path))
+
+
+def test_every_job_had_exactly_one_run(tracked, python):
+    """It runs last: the server has the runs of all jobs before, and none that nobody asked for."""
+    runs = all_runs(tracked, python)
+    jobs = {run["tags"].get("gangsched.job_uid") for run in runs}
+    assert len(jobs) >= 6
+    result = {"mlflow_runs_per_job": len(runs) / len(jobs), "jobs": len(jobs)}
+    RESULT.parent.mkdir(exist_ok=True)
+    RESULT.write_text(json.dumps(result))
+    assert result["mlflow_runs_per_job"] == 1
+    assert None not in jobs
