@@ -34,8 +34,8 @@ _PORTS = ("MASTER_PORT", "PET_MASTER_PORT")
 _MADE_WITHIN_S = 120.0
 """How long creating namespaces may take: errors come at once, only busy cores need the time."""
 
-
 _LOOK_S = 0.02
+"""How often a closed pod is looked at until its last process has ended."""
 
 
 class SandboxError(Exception):
@@ -298,8 +298,11 @@ class NamespacedPod:
     async def ended(self) -> None:
         """Wait for the end of pid 1, which the kernel delays to the end of all others."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            while self._first.status() != psutil.STATUS_ZOMBIE:  # noqa: ASYNC110
-                await asyncio.sleep(_LOOK_S)  # only a parent is notified
+            # Another process may have its number by now: is_running compares the start.
+            while self._first.is_running():  # only a parent is notified of the end
+                if self._first.status() == psutil.STATUS_ZOMBIE:
+                    return
+                await asyncio.sleep(_LOOK_S)
 
 
 def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:
