@@ -72,8 +72,8 @@ def machine_gpus(program: str = "nvidia-smi", driver: Path = _DRIVER) -> Machine
 def read_gpus(listed: str, queried: str, driver: Path = _DRIVER) -> MachineGpus:
     """Return the GPUs that `nvidia-smi -L` lists, with the properties of `--query-gpu`.
 
-    A GPU in MIG mode is never a device itself, even if it has no instance. A GPU of unknown mode
-    (no line in `queried`) is a device only if it has no instances.
+    A GPU in MIG mode is never a device itself, even if it has no instance. Nor is a GPU of unknown
+    mode, which has no line in `queried`.
     """
     properties = _properties(queried)
     gpus: list[Gpu] = []
@@ -88,7 +88,7 @@ def read_gpus(listed: str, queried: str, driver: Path = _DRIVER) -> MachineGpus:
     devices = []
     for gpu in gpus:
         parts = instances.get(gpu.uuid, [])
-        if not gpu.has_mig and not parts:
+        if gpu.uuid in properties and not gpu.has_mig and not parts:
             parts = [(gpu.uuid, WHOLE)]
         devices += [Device(uuid, resource, gpu) for uuid, resource in parts]
     return MachineGpus(tuple(gpus), tuple(devices))

@@ -118,7 +118,7 @@ DEFAULT = NodeFile(
 
 
 OF_MACHINE = {"nodes": [{"name": "local", "kind": "process", "gpus": "machine"}]}
-"""One process node with all GPUs of this machine; see `with_machine`."""
+"""A node file of one process node with all GPUs of this machine, for `read_nodes`."""
 
 
 def load_nodes(path: Path | None, machine: MachineGpus | None = None) -> NodeFile:
@@ -176,17 +176,16 @@ def _group_with_machine(group: dict[str, Any], machine: MachineGpus) -> dict[str
             f"{name}: gpus: machine needs a GPU, and nvidia-smi lists none on this machine; "
             f"use a number for GPUs that are only counted"
         )
-    amounts = machine.amounts()
+    amounts: dict[str, Any] = machine.amounts()
     first = machine.devices[0].gpu
     whole = amounts.pop(WHOLE, 0)
     memory = {"nvidia.com/gpu.memory": str(first.memory_mib)} if first.memory_mib else {}
     model = re.sub(r"[^A-Za-z0-9_.-]+", "-", first.model)[:_LABEL_LETTERS].strip("-_.")
-    return (
-        {"gpu_model": model}
-        | group
-        | {
-            "gpus": whole,
-            "extended": amounts | (group.get("extended") or {}),
-            "labels": memory | (group.get("labels") or {}),
-        }
-    )
+    found = {"gpu_model": model, "extended": amounts, "labels": memory}
+    for field, values in found.items():
+        written = group.get(field, {})
+        if isinstance(values, dict) and isinstance(written, dict):
+            found[field] = values | written
+        elif field in group:
+            found[field] = written  # what is wrong in it is said when the file is checked
+    return group | found | {"gpus": whole}

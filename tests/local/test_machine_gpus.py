@@ -72,6 +72,13 @@ def test_a_gpu_in_mig_mode_is_never_a_device_itself():
     assert len(there.gpus) == 2
 
 
+def test_a_gpu_of_unknown_mode_is_no_device():
+    first, second = machine(queried=WHOLE_QUERY.splitlines()[0]).gpus
+    assert (first.uuid, second.uuid) == (FIRST, SECOND)
+    assert machine(queried=WHOLE_QUERY.splitlines()[0]).amounts() == {"nvidia.com/gpu": 1}
+    assert machine(queried="").amounts() == {}
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "No devices were found\n", "GPU 0: x (UUID: $(id))\n", "  MIG 1g.5gb\n", "\x00" * 9],
@@ -256,6 +263,9 @@ def test_a_group_with_the_gpus_of_the_machine():
         ({"name": "a", "gpus": "machine"}, "allowed for one node, of kind process"),
         ({"name": "a", "kind": "process", "count": 2, "gpus": "machine"}, "allowed for one node"),
         ({"name": "a", "kind": "process", "gpus": "all"}, "gpus"),
+        ({"name": "a", "kind": "process", "gpus": "machine", "extended": [1]}, "extended"),
+        ({"name": "a", "kind": "process", "gpus": "machine", "labels": "x"}, "labels"),
+        ({"name": "a", "kind": "process", "gpus": "machine", "gpu_model": {}}, "gpu_model"),
     ],
 )
 def test_a_group_that_cannot_have_the_machine_is_refused(group, said):
@@ -273,7 +283,7 @@ def test_a_machine_without_gpus_is_named():
 
 
 def test_pods_of_a_killed_agent_are_ended(tmp_path, monkeypatch):
-    script = ["sh", "-c", "sleep 600; exit", "sh", "--kill-child"]
+    script = [sys.executable, "-c", "import time; time.sleep(600)", "--kill-child"]
     mark = {MARK: str(tmp_path)}
     left = subprocess.Popen(script, env=os.environ | mark, start_new_session=True)
     monkeypatch.setenv(MARK, str(tmp_path))
