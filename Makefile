@@ -149,13 +149,14 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
 
-# The packages of Hugging Face need other versions of some packages of the tests.
-build/llm/ready: requirements-llm.lock pyproject.toml $(VENV)/run
-	@echo "installing torch, transformers, TRL and PEFT into build/llm (about 4 GB the first time)"
-	@test -x build/llm/bin/python || $(PYTHON) -m venv build/llm
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python build/llm/bin/python \
-	  --require-hashes -r requirements-llm.lock
-	@$(BIN)/uv pip install --quiet --python build/llm/bin/python --no-deps --editable .
+# An environment beside that of the tests. The packages of Hugging Face need other versions of some
+# packages, and the head of a Ray cluster needs forty packages that the tests do not.
+build/%/ready: requirements-%.lock pyproject.toml $(VENV)/run
+	@echo "installing the packages of $< into build/$* (about 4 GB the first time)"
+	@test -x build/$*/bin/python || $(PYTHON) -m venv build/$*
+	@$(BIN)/uv pip install --quiet --compile-bytecode --python build/$*/bin/python \
+	  --require-hashes -r $<
+	@$(BIN)/uv pip install --quiet --python build/$*/bin/python --no-deps --editable .
 	@touch $@
 
 llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializers, in an environment of its own
@@ -163,15 +164,6 @@ llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializer
 
 cache: $(VENV)/ready programs  ## Training from a data cache on process nodes, while its pods are killed
 	$(BIN)/pytest -m "long or not long" tests/integration/test_datacache_jobs.py
-
-# The head of a Ray cluster serves a dashboard, and needs forty packages that the tests do not.
-build/ray/ready: requirements-ray.lock pyproject.toml $(VENV)/run
-	@echo "installing Ray and torch into build/ray (about 4 GB the first time)"
-	@test -x build/ray/bin/python || $(PYTHON) -m venv build/ray
-	@$(BIN)/uv pip install --quiet --compile-bytecode --python build/ray/bin/python \
-	  --require-hashes -r requirements-ray.lock
-	@$(BIN)/uv pip install --quiet --python build/ray/bin/python --no-deps --editable .
-	@touch $@
 
 ray: build/ray/ready programs  ## KubeRay's operator, and jobs on Ray clusters, in an environment of its own
 	build/ray/bin/python -m pytest -m "long or not long" tests/integration/test_ray.py
