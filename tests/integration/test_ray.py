@@ -130,7 +130,8 @@ def test_a_job_that_fails_starts_again_with_a_new_cluster(kuberay, home):
 
 def test_the_autoscaler_adds_a_worker_and_removes_it(kuberay, home):
     """The gang starts with minReplicas; a worker beyond the minimum joins it, and leaves."""
-    body = job(home, "scales", "K8sJobMode", "python /code/scale.py")
+    # The second worker stays long enough to be seen on a busy machine.
+    body = job(home, "scales", "K8sJobMode", "python /code/scale.py 45")
     cluster = body["spec"]["rayClusterSpec"]
     cluster |= {
         "enableInTreeAutoscaling": True,
