@@ -44,7 +44,7 @@ def main(arguments: list[str], variables: Mapping[str, str]) -> int:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = STORED_BYTES.most if hard == resource.RLIM_INFINITY else min(STORED_BYTES.most, hard)
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
-        if _has_own_pods(variables):
+        if _creates_leader_workers(variables):
             from gangsched.initializers import kubernetes, leader_workers  # noqa: PLC0415
 
             name = leader_workers.create_cache(variables, kubernetes.Api(variables))
@@ -66,7 +66,7 @@ def main(arguments: list[str], variables: Mapping[str, str]) -> int:
     return 0
 
 
-def _has_own_pods(variables: Mapping[str, str]) -> bool:
+def _creates_leader_workers(variables: Mapping[str, str]) -> bool:
     """Return whether the runtime wants a cache of a LeaderWorkerSet, as Kubeflow's does."""
     is_cache = (variables.get("STORAGE_URI") or "").startswith(CACHE)
     return is_cache and bool(variables.get("CACHE_IMAGE"))

@@ -240,7 +240,7 @@ CALLS = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("key", ["", OTHER_KEY, KEY[:-1], KEY + "k"])
-def test_only_who_has_the_key_may_call(cache, call, key):
+def test_only_clients_with_the_key_may_call(cache, call, key):
     for address in ("", cache.addresses[0]):
         with pytest.raises(flight.FlightUnauthenticatedError, match="only pods of its job"):
             CALLS[call](cache.client(address), options(key))
@@ -307,7 +307,7 @@ ACTIONS = {
 
 
 @pytest.mark.parametrize("message", ACTIONS)
-def test_an_action_that_nobody_needs_is_refused(cache, message):
+def test_an_unknown_action_is_refused(cache, message):
     kind, fields = ACTIONS[message]
     body = json.dumps(fields | {"version": cache.version}).encode()
     with pytest.raises(pa.ArrowInvalid, match=message):
@@ -326,7 +326,7 @@ def test_a_worker_that_is_silent_gets_no_reader(cache, monkeypatch):
         list(cache.client().do_action(Location(cache.version, 0, ()).action(), options(KEY)))
 
 
-def test_streams_that_nobody_reads_to_the_end_are_bounded_and_given_back(cache):
+def test_streams_that_are_not_read_to_the_end_are_bounded_and_given_back(cache):
     client, ticket = cache.client(cache.addresses[0]), Rows(cache.version, 0, ROWS).ticket()
     streams = cache.workers[0]._streams
     for _ in range(CACHE_STREAMS.most):

@@ -264,7 +264,7 @@ def test_the_manifest_is_taken(tracked):
 
 
 def test_every_job_had_exactly_one_run(tracked, python):
-    """It runs last: the server has the runs of all jobs before, and none that nobody asked for."""
+    """It runs last: each run of the server belongs to a job, and each job has one run."""
     runs = all_runs(tracked, python)
     jobs = {run["tags"].get("gangsched.job_uid") for run in runs}
     assert len(jobs) >= 6
