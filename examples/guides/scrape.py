@@ -1,7 +1,7 @@
 """Scrape what a ServiceMonitor selects, as a Prometheus of the Prometheus Operator does.
 
-Usage: python scrape.py NAME. It reads the ServiceMonitor from the cluster, and waits until every
-pod that it selects has answered; the way to a pod is the proxy of the API server.
+Usage: python scrape.py NAME [PODS]. It reads the ServiceMonitor from the cluster, and waits until it
+selects so many pods (default 1) and each has answered; the way to a pod is the API server's proxy.
 """
 
 import json
@@ -41,13 +41,14 @@ def epoch(path: str) -> str:
 
 
 chosen = get("servicemonitor", sys.argv[1])
+wanted = int(sys.argv[2]) if len(sys.argv) > 2 else 1
 for _ in range(120):
     pods = dict(targets(chosen))
     samples = {name: epoch(path) for name, path in pods.items()}
-    if samples and all(samples.values()):
+    if len(samples) == wanted and all(samples.values()):
         break
     time.sleep(1)
 else:
     sys.exit(f"no answer of a pod that ServiceMonitor {sys.argv[1]} selects: {samples}")
-for name, sample in samples.items():
+for name, sample in sorted(samples.items()):
     print(f"scraped {name}: {sample}")

@@ -167,8 +167,7 @@ class _Runner:
             said = ""
             for step in example.run:
                 said = self._wait(step) if isinstance(step, Wait) else self._command(step)
-            if example.shows not in said:
-                raise _ExampleError(f"the last command did not show {example.shows!r}: {said!r}")
+            _check_shown(example.shows, said)
         except _ExampleError as error:
             print_(f"  FAILED: {error}", markup=False)
             print_(self._shell("kubectl get pods,podgroups.gangsched.io -o wide"), markup=False)
@@ -253,6 +252,17 @@ def states_of(body: dict[str, Any]) -> tuple[list[str], str]:
     if status.get("phase"):
         states.append(str(status["phase"]))
     return states, str(conditions[-1].get("message", "")) if conditions else ""
+
+
+def _check_shown(text: str, said: str) -> None:
+    """Check that the last command shows the text that its example promises.
+
+    Raises:
+        _ExampleError: it does not.
+
+    """
+    if text not in said:
+        raise _ExampleError(f"the last command does not show {text!r}: {said!r}")
 
 
 def _is_installed(need: str) -> bool:
