@@ -1,7 +1,7 @@
 """Scrape what a ServiceMonitor selects, as a Prometheus of the Prometheus Operator does.
 
-Usage: python scrape.py NAME [PODS]. It reads the ServiceMonitor from the cluster, and waits until it
-selects so many pods (default 1) and each has answered; the way to a pod is the API server's proxy.
+Usage: python scrape.py NAME [PODS]. It reads the ServiceMonitor from the cluster, and waits until
+it selects so many pods (default 1), and each has answered through the proxy of the API server.
 """
 
 import json

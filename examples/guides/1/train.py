@@ -26,4 +26,5 @@ for epoch in range(1, 11):
         torch.save(model.module.state_dict(), given.checkpoint_dir / f"epoch-{epoch}.pt")
 if dist.get_rank() == 0:
     print("saved", *sorted(path.name for path in given.checkpoint_dir.glob("*.pt")))
+dist.barrier()
 dist.destroy_process_group()

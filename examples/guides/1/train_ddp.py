@@ -37,4 +37,5 @@ for epoch in range(2):
 if rank == 0:
     torch.save(model.module.state_dict(), "/tmp/model.pt")  # noqa: S108 -- the pod's own
     print("model saved")
+dist.barrier()
 dist.destroy_process_group()

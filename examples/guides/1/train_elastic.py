@@ -17,4 +17,5 @@ for _ in range(20):
     loss.backward()
     optimizer.step()
 print(f"rank {dist.get_rank()} of {dist.get_world_size()}: loss {loss.item():.4f}")
+dist.barrier()
 dist.destroy_process_group()

@@ -47,4 +47,5 @@ for epoch in range(2):
         optimizer.step()
     if rank == 0:
         print(f"epoch {epoch} loss {loss.item():.4f}")
+dist.barrier()
 dist.destroy_process_group()

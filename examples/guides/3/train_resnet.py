@@ -41,4 +41,5 @@ for epoch in range(3):
         print(f"epoch {epoch} loss {loss.item():.4f}")
 if rank == 0:
     print("saved", *sorted(path.name for path in Path("/data").glob("*.pt")))
+dist.barrier()
 dist.destroy_process_group()

@@ -33,6 +33,7 @@ def train_pytorch() -> None:
             optimizer.step()
             if at == 0 and dist.get_rank() == 0:
                 print(f"Epoch {epoch} [{len(dataset)} digits] Loss: {loss.item():.4f}")
+    dist.barrier()
     dist.destroy_process_group()
 
 
