@@ -44,7 +44,7 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Change(_Strict):
+class GuideChange(_Strict):
     """A field in which an example differs from its guide."""
 
     field: str
@@ -63,7 +63,7 @@ class Example(_Strict):
 
     title: str = Field(max_length=60)
     needs: tuple[str, ...] = ()
-    changed: tuple[Change, ...] = ()
+    changed: tuple[GuideChange, ...] = ()
     run: tuple[Wait | str, ...] = Field(min_length=1)
     shows: str = ""
 
@@ -255,7 +255,7 @@ def states_of(body: dict[str, Any]) -> tuple[list[str], str]:
 
 
 def _check_shown(text: str, said: str) -> None:
-    """Check that the last command shows the text that its example promises.
+    """Check that the last command shows the text of its example.
 
     Raises:
         _ExampleError: it does not.

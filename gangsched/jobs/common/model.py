@@ -206,7 +206,7 @@ class Observed:
 
     `wait_reason` is why the gang may not be declared yet, or empty. `handled_terminations` are the
     uids of pods that this controller deleted, or of which a step has handled the termination.
-    `has_predecessor` tells whether pods of a deleted job of the same name still exist.
+    `has_predecessor` says whether pods of a deleted job of the same name still exist.
     """
 
     pods: tuple[PodView, ...] = ()

@@ -1,6 +1,7 @@
 """The examples of the guides: what the table lists, and how an example is run."""
 
 import io
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -50,6 +51,13 @@ def test_an_example_waits_for_an_end_and_shows_it(guide, example):
     """An example whose commands only succeed would prove nothing."""
     waits = [step for step in example.run if not isinstance(step, str)]
     assert example.shows or waits[-1].wait.endswith(" deleted")
+
+
+@pytest.mark.parametrize(("guide", "example"), CASES)
+def test_the_page_lists_what_differs(guide, example):
+    page = (ROOT / "docs" / "tutorials" / "guides.md").read_text()
+    for change in example.changed:
+        assert f"| {example.title} | {change.field} | {change.why} |\n" in page
 
 
 # -- what differs from the guides --------------------------------------------------------------
@@ -124,20 +132,13 @@ class StandIn:
         self._kubectl = folder / "kubectl-stand-in"
         self._kubectl.write_text(KUBECTL)
         self._kubectl.chmod(0o755)
-        texts = ["" if one is None else yaml.safe_dump(one) for one in answers] or [""]
+        texts = ["" if one is None else json.dumps(one) for one in answers] or [""]
         for at, text in enumerate(texts):
-            body = yaml.safe_load(text)
-            (folder / f"answer-{at}").write_text("" if body is None else as_json(body))
+            (folder / f"answer-{at}").write_text(text)
         (folder / f"answer-{len(texts) - 1}").rename(folder / "answer-last")
 
     def info(self) -> dict[str, str]:
         return {"kubectl": str(self._kubectl)}
-
-
-def as_json(body: dict) -> str:
-    import json
-
-    return json.dumps(body)
 
 
 def having(*types: str, message: str = "") -> dict:
