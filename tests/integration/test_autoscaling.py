@@ -16,13 +16,19 @@ from conftest import a_plane
 from kubernetes.client.exceptions import ApiException
 from waiting import patience_s
 
-from gangsched.local.nodes import NodeFile
+from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import PlaneOptions, client_environment
 
+pytestmark = pytest.mark.skipif(
+    "AUTOSCALE" not in os.environ, reason="a control plane of its own: make autoscale"
+)
 API = "autoscaling.x-k8s.io", "v1"
 PLURAL = "provisioningrequests"
 CONSUMED = "autoscaling.x-k8s.io/consume-provisioning-request"
 CRD = Path(__file__).parent / "provisioningrequests.yaml"
+NODES = NodeFile(nodes=(NodeGroup(name="head", kind="kwok", count=1, taints=()),))
+"""One node without GPUs. Without any, the control plane would have no KWOK."""
+
 SETTINGS = {"provisioning": {"after_s": 0, "retry_s": 1, "attempts": 3}}
 
 
@@ -95,7 +101,7 @@ def node(name: str) -> dict:
 
 
 class Scaled:
-    """A control plane without nodes, and a scheduler that requests nodes."""
+    """A control plane without GPUs, and a scheduler that requests nodes."""
 
     def __init__(self, plane, config: Path) -> None:
         self.cluster = Cluster(plane, "direct")
@@ -123,7 +129,7 @@ class Scaled:
         return [pod for pod in pods.items if pod.spec.node_name]
 
     def clear(self) -> None:
-        for one in self.cluster.core.list_node().items:
+        for one in self.cluster.core.list_node(label_selector="pool=bought").items:
             self.cluster.core.delete_node(one.metadata.name)
 
 
@@ -132,7 +138,7 @@ def scaled(tmp_path_factory):
     config = tmp_path_factory.mktemp("autoscaling") / "config.yaml"
     config.write_text(yaml.safe_dump(SETTINGS))
     options = PlaneOptions(binding="off", operators=False)
-    with a_plane("test-autoscaling", NodeFile(nodes=()), options) as plane:
+    with a_plane("test-autoscaling", NODES, options) as plane:
         made = Scaled(plane, config)
         made.cluster.kubectl("apply", "-f", str(CRD))
         made.cluster.kubectl("wait", "--for=condition=Established", "-f", str(CRD))
