@@ -1,1 +1,4 @@
-"""The `gangsched` command."""
+"""The `gangsched` command.
+
+The folder has more than twelve modules because each command, or group of commands, has its own.
+"""

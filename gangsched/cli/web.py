@@ -38,7 +38,7 @@ from gangsched.web.sessions import ViewerReviews, ViewerSessions
 Say = Callable[[str], Any]
 
 
-def queue_rows(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow, ...]:
+def page_queues(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow, ...]:
     """Return the queues as `gangsched queue` computes them."""
     declared = engine.view.queues
     rows = []
@@ -91,7 +91,7 @@ async def serve_snapshot(file: Path, config: SchedulerConfig, port: int, say: Sa
         lambda: view.now_s,
         file.name,
         live=False,
-        queue_rows=lambda: queue_rows(view.engine, policies),
+        queue_rows=lambda: page_queues(view.engine, policies),
         redact=lambda text, _: text,
         effort=view.effort,
         forecast_deadline_s=config.forecast_deadline_s,
@@ -130,7 +130,7 @@ async def serve_cluster(access: Access, config: SchedulerConfig, port: int, say:
                 time.time,
                 client.server,
                 live=True,
-                queue_rows=lambda: queue_rows(scheduler.engine, policies),
+                queue_rows=lambda: page_queues(scheduler.engine, policies),
                 redact=lambda text, gang: redaction.redact(text, GangId(gang)),
                 effort=effort_of(settings),
                 forecast_deadline_s=settings.forecast_deadline_s,

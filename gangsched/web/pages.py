@@ -113,7 +113,7 @@ class PageWriter:
 
 def _cluster(request: PageRequest) -> dict[str, Any]:
     model, path = request.model, request.get("in")
-    colour = tiles.by_queue if request.get("color") == "queue" else tiles.by_gang
+    colour = tiles.colour_by_queue if request.get("color") == "queue" else tiles.colour_by_gang
     within = tuple(path.split("/")) if path else ()
     nodes = [node for node in model.nodes if node.domain[: len(within)] == within]
     if path and not nodes:
@@ -140,9 +140,9 @@ def _cluster(request: PageRequest) -> dict[str, Any]:
         "boxes": boxes,
         "within": path,
         "above": "/".join(within[:-1]),
-        "by_queue": colour is tiles.by_queue,
+        "by_queue": colour is tiles.colour_by_queue,
         "text": summary(nodes),
-        "legend": _legend(nodes, colour, by_queue=colour is tiles.by_queue),
+        "legend": _legend(nodes, colour, by_queue=colour is tiles.colour_by_queue),
     }
 
 
@@ -166,7 +166,7 @@ def _node(request: PageRequest) -> dict[str, Any]:
     node = next((node for node in request.model.nodes if node.name == name), None)
     if node is None or not name:
         raise NoPageError(f"There is no node {name!r}.")
-    return {"node": node, "bar": tiles.bar(node, tiles.by_gang, describe(node))}
+    return {"node": node, "bar": tiles.bar(node, tiles.colour_by_gang, describe(node))}
 
 
 def _queues(request: PageRequest) -> dict[str, Any]:

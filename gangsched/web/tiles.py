@@ -1,4 +1,4 @@
-"""Nodes as pictures: SVG whose colours are classes, because no style may be inline."""
+"""Nodes as pictures: SVG with classes as colours, because no style may be inline."""
 
 from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
@@ -15,12 +15,12 @@ _GROUPS_MAX = 800
 ColourOf = Callable[[Segment], str]
 
 
-def by_gang(segment: Segment) -> str:
+def colour_by_gang(segment: Segment) -> str:
     """Return the colour class of the gang of a segment."""
     return _class(segment.gang)
 
 
-def by_queue(segment: Segment) -> str:
+def colour_by_queue(segment: Segment) -> str:
     """Return the colour class of the queue of a segment."""
     return _class(segment.queue if segment.gang else "")
 
@@ -44,14 +44,13 @@ def groups(nodes: Iterable[NodeTile]) -> dict[Domain, list[NodeTile]]:
 
 def picture(nodes: Sequence[NodeTile], colour: ColourOf, label: str) -> Markup:
     """Draw many nodes as bars."""
-    columns = min(_COLUMNS, max(len(nodes), 1))
     paths: dict[str, list[str]] = {"free": []}
     for index, node in enumerate(nodes):
-        x = index % columns * (_WIDTH + _GAP) + 1
-        y = index // columns * (_HEIGHT + _GAP) + 1
+        x = index % _COLUMNS * (_WIDTH + _GAP) + 1
+        y = index // _COLUMNS * (_HEIGHT + _GAP) + 1
         _draw(paths, node, colour, (x, y, _WIDTH, _HEIGHT))
-    width = columns * (_WIDTH + _GAP)
-    height = -(-max(len(nodes), 1) // columns) * (_HEIGHT + _GAP)
+    width = _COLUMNS * (_WIDTH + _GAP)
+    height = -(-max(len(nodes), 1) // _COLUMNS) * (_HEIGHT + _GAP)
     return _svg(paths, width, height, label)
 
 
