@@ -52,7 +52,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {"duration": duration, "amount": amount, "moment": moment}
+    found.filters |= {"duration": duration, "amount": amount, "moment": utc_text}
     return found
 
 
@@ -157,7 +157,7 @@ def _legend(
                 name = segment.queue if by_queue else segment.gang
                 key = colour(segment), name
                 units[key] = units.get(key, 0.0) + segment.units
-    most = sorted(units.items(), key=lambda item: (-item[1], item[0]))[:_LEGEND]
+    most = sorted(units.items(), key=lambda item: (-item[1], item[0][1]))[:_LEGEND]
     return [(*key, amount) for key, amount in most]
 
 
@@ -291,7 +291,7 @@ def duration(seconds: float | None) -> str:
     return " ".join(parts[:2])
 
 
-def moment(at_s: float | None) -> str:
+def utc_text(at_s: float | None) -> str:
     """Write a moment in UTC."""
     if at_s is None:
         return ""

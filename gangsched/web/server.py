@@ -24,7 +24,7 @@ _STREAMS_MAX = 64
 _STREAM_WRITE_S = 10.0
 """A viewer that takes no data for longer is disconnected."""
 _STREAM_PING_S = 15.0
-_PARTS_KEPT = 8
+_PARTS_KEPT, _PAGES_KEPT = 8, 16
 _STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
 _OPEN = ("/login", "/healthz", "/favicon.ico", "/static/page.css", "/static/page.js")
 _SESSION = web.RequestKey("session", ViewerSession)
@@ -48,6 +48,7 @@ class WebServer:
         self._keeper, self._sessions = keeper, sessions
         self._pages = PageWriter()
         self._parts: OrderedDict[tuple[int, Rights], PageModel] = OrderedDict()
+        self._written: OrderedDict[tuple[int, Rights, str, str], str] = OrderedDict()
         self._streams = 0
         self._cookie = "gangsched"
         self._static = {
@@ -153,9 +154,15 @@ class WebServer:
         return web.Response(status=204)
 
     async def _view(self, request: web.Request) -> web.StreamResponse:
-        asked = PageRequest(await self._visible(request), request[_SESSION], request.query)
-        name = request.path.removeprefix("/")
-        return self._html(await asyncio.to_thread(self._pages.page, name, asked))
+        model, viewer = await self._visible(request), request[_SESSION]
+        key = model.version, viewer.rights, viewer.user, request.path_qs
+        known = self._written.get(key)
+        if known is None:
+            asked, name = PageRequest(model, viewer, request.query), request.path.removeprefix("/")
+            known = self._written[key] = await asyncio.to_thread(self._pages.page, name, asked)
+            while len(self._written) > _PAGES_KEPT:
+                self._written.popitem(last=False)
+        return self._html(known)
 
     async def _gang(self, request: web.Request) -> web.StreamResponse:
         model = await self._visible(request)
