@@ -31,6 +31,7 @@ NAMES = (
     "restart",
     "rounds",
     "scale",
+    "web",
 )
 
 

@@ -23,13 +23,13 @@ from gangsched.core.snapshot import Snapshot
 from gangsched.kube.background.advisor import Advisor
 from gangsched.kube.background.deadlines import Deadline, LateError, LostThreadError
 from gangsched.web.model import PageModel, PodRow, QueueRow
-from gangsched.web.reading import ModelHeader, PlannedStarts, page_model, pods_of
+from gangsched.web.reading import GangRows, ModelHeader, PlannedStarts, page_model, pods_of
 from gangsched.web.rights import Redact
 
 log = logging.getLogger(__name__)
 
-_MODEL_SHARE, _FORECAST_SHARE = 10, 4
-"""A model takes at most a tenth of the time of the loop, a forecast a quarter of a thread's."""
+_MODEL_PAUSE, _FORECAST_PAUSE = 1, 4
+"""Pauses, as multiples of the time that the last model, or the last forecast, took."""
 _MODEL_LEAST_S, _FORECAST_LEAST_S = 0.1, 1.0
 _TIME_PASSES_S = 10.0
 """How often a live page is made again although nothing happened."""
@@ -65,7 +65,7 @@ class ModelKeeper:
     def __init__(self, source: PageSource) -> None:
         self.source = source
         self.model: PageModel | None = None
-        self._planned = PlannedStarts()
+        self._planned, self._rows = PlannedStarts(), GangRows()
         self._facts, self._forecasts = asyncio.Event(), asyncio.Event()
         self._next = asyncio.Condition()
         self._version = 0
@@ -110,12 +110,17 @@ class ModelKeeper:
             source = self.source
             header = ModelHeader(self._version, source.subject, source.live)
             self.model = page_model(
-                source.engine, source.now_s(), header, self._planned, source.queue_rows()
+                source.engine,
+                source.now_s(),
+                header,
+                self._planned,
+                source.queue_rows(),
+                self._rows,
             )
             async with self._next:
                 self._next.notify_all()
             took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(_MODEL_LEAST_S, took_s * _MODEL_SHARE))
+            await asyncio.sleep(max(_MODEL_LEAST_S, took_s * _MODEL_PAUSE))
 
     async def _forecast_loop(self) -> None:
         while True:
@@ -133,7 +138,7 @@ class ModelKeeper:
                 log.exception("the forecast failed")
                 self._fail("it failed; the log of gangsched web has the error")
             took_s = time.monotonic() - began_s
-            await asyncio.sleep(max(_FORECAST_LEAST_S, took_s * _FORECAST_SHARE))
+            await asyncio.sleep(max(_FORECAST_LEAST_S, took_s * _FORECAST_PAUSE))
 
     async def _time_loop(self) -> None:
         while True:

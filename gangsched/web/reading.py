@@ -34,6 +34,8 @@ from gangsched.web.model import (
 )
 
 PODS_SHOWN = 500
+_ROWS_KEPT_S = 5.0
+"""Expected ends move with the time, and little in a few seconds."""
 _FAILING = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _OTHER = ("", "")
 
@@ -58,21 +60,44 @@ class ModelHeader:
     live: bool
 
 
+class GangRows:
+    """The rows of all gangs; a row is made again if its gang, the plan or the time changed."""
+
+    def __init__(self) -> None:
+        self._rows: dict[GangId, tuple[int, State, GangRow | None]] = {}
+        self._planned, self._made_s = PlannedStarts(), float("-inf")
+
+    def update(
+        self, engine: SchedulingEngine, planned: PlannedStarts, now_s: float
+    ) -> dict[str, GangRow]:
+        """Return the present rows."""
+        before = self._rows
+        if planned is not self._planned or now_s - self._made_s >= _ROWS_KEPT_S:
+            before, self._planned, self._made_s = {}, planned, now_s
+        self._rows, rows = {}, {}
+        for gang, state in engine.view.gangs.items():
+            known = before.get(gang)
+            if known is None or known[:2] != (state.version, state.state):
+                row = _gang_row(engine, state, planned, now_s)
+                known = state.version, state.state, row
+            self._rows[gang] = known
+            if known[2] is not None:
+                rows[str(gang)] = known[2]
+        return rows
+
+
 def page_model(
     engine: SchedulingEngine,
     now_s: float,
     header: ModelHeader,
     planned: PlannedStarts,
     queues: Iterable[QueueRow],
+    rows: GangRows | None = None,
 ) -> PageModel:
-    """Return the model of the present state of an engine."""
+    """Return the model of the present state of an engine; `rows` are kept from the last one."""
     view = engine.view
     tree = view.cluster.tree()
-    gangs = {}
-    for gang, state in view.gangs.items():
-        row = _gang_row(engine, state, planned, now_s)
-        if row is not None:
-            gangs[str(gang)] = row
+    gangs = (rows or GangRows()).update(engine, planned, now_s)
     return PageModel(
         version=header.version,
         now_s=now_s,

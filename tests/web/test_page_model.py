@@ -4,7 +4,7 @@ import pytest
 from builders import GPU, POLICIES, an_engine, needs, node, pod, templated
 from web_sources import HOSTILE, page_source
 
-from gangsched.core.facts import GangSeen, NodeSeen, PodSeen, TopologySeen
+from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodSeen, TopologySeen
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.pods import GpuShare, PodRequirements, Taint
@@ -14,7 +14,14 @@ from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
 from gangsched.web import tiles
 from gangsched.web.model import QueueRow, Segment
-from gangsched.web.reading import PODS_SHOWN, ModelHeader, PlannedStarts, page_model, pods_of
+from gangsched.web.reading import (
+    PODS_SHOWN,
+    GangRows,
+    ModelHeader,
+    PlannedStarts,
+    page_model,
+    pods_of,
+)
 from gangsched.web.rights import EVERYTHING, Rights, visible_part
 
 HEADER = ModelHeader(1, "test", live=False)
@@ -100,6 +107,30 @@ def test_a_pending_gang_has_its_reason_and_the_range_of_its_start():
     assert now.end.low_s <= now.end.median_s <= now.end.high_s
     if plan.backfill_reservations:
         assert model.nodes[0].reserved_for == ("ns/later",)
+
+
+def test_kept_rows_are_those_of_the_present():
+    engine, rows = an_engine(node("a")), GangRows()
+    runs(engine, "one", "a")
+    engine.observe(GangSeen(templated("two", 1, needs(4))), 0.0)
+    planned = PlannedStarts()
+
+    def both(now_s=T):
+        kept = page_model(engine, now_s, HEADER, planned, (), rows).gangs
+        assert kept == page_model(engine, now_s, HEADER, planned, ()).gangs
+        return kept
+
+    first = both()
+    assert both()["ns/one"] is first["ns/one"]
+    where = NodeName("a")
+    engine.observe(PodSeen(PodUid("ns-one"), PodName("ns/one"), needs(4), GangId("ns/one"),
+                           node=where, ended=True), T)  # fmt: skip
+    assert both()["ns/one"].state == "Finished"
+    engine.observe(GangGone(GangId("ns/two")), T)
+    assert list(both()) == ["ns/one"]
+    assert list(both(T + 6.0)) == ["ns/one"]
+    planned = PlannedStarts(T)
+    assert list(both()) == ["ns/one"]
 
 
 def test_a_gang_without_pods_says_what_is_missing():
