@@ -207,7 +207,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator \
 	  --extra initializers -o requirements-image.lock
-	$(LOCK) -c requirements-torch.lock --extra experiments --extra torch \
+	$(LOCK) -c requirements-torch.lock --extra guides \
 	  --no-emit-package triton -o requirements-demo.lock
 
 clean:  ## Remove what was built here (the user's cache stays)

@@ -25,6 +25,7 @@ NAMES = (
     "churn",
     "consent",
     "docs",
+    "guides",
     "flood",
     "hostile",
     "remedies",

@@ -47,6 +47,10 @@ ELSEWHERE = {
     "gangsched web": "it serves until it is stopped; tests/integration/test_web_pages.py does",
     "gangsched snapshot now.jsonl.gz": "tests/integration/test_web_pages.py writes one",
     "gangsched web now.jsonl.gz": "tests/integration/test_web_pages.py serves one",
+    **{
+        f"gangsched demo --guide {number}": "`make bench NAME=guides` runs the same"
+        for number in range(1, 5)
+    },
     "make image": "tests/integration/test_image.py runs its program, for a folder of its own",
     "skopeo copy oci:build/image/oci:0.1.0 docker://REGISTRY/gangsched:0.1.0": (
         "it needs a registry; the layout that it reads is what test_image.py unpacks"

@@ -1,4 +1,4 @@
 """The `gangsched` command.
 
-The folder has more than twelve modules because each command, or group of commands, has its own.
+The folder has more than twelve modules because each has one command, or commands of one kind.
 """

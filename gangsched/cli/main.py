@@ -6,7 +6,7 @@ import os
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -243,13 +243,23 @@ def web(
 @app.command()
 def demo(
     binding: Annotated[str, typer.Option(help="extender or direct")] = "extender",
+    guide: Annotated[
+        int | None,
+        typer.Option(help="run the examples of a public guide instead", min=1, max=4),
+    ] = None,
 ) -> None:
     """Run three gangs on a new local control plane and check what they do."""
-    from gangsched.cli.demo import run as run_demo  # noqa: PLC0415 -- keeps other commands quick
+    from gangsched.cli import guides  # noqa: PLC0415 -- keeps other commands quick
+    from gangsched.cli.demo import run as run_demo  # noqa: PLC0415 -- the same
 
     if binding not in ("extender", "direct"):
         raise ConfigError(f"--binding: {binding!r} is not allowed; use extender or direct")
-    if not run_demo(console(), "extender" if binding == "extender" else "direct"):
+    way: Literal["extender", "direct"] = "extender" if binding == "extender" else "direct"
+    if guide is not None:
+        ended_well = guides.run(console(), guide, way)
+    else:
+        ended_well = run_demo(console(), way)
+    if not ended_well:
         raise typer.Exit(1)
 
 

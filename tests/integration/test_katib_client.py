@@ -22,6 +22,7 @@ from waiting import patience_s
 from gangsched.jobs.katib.experiment import GENERATION_LABEL, PARENT_LABEL
 
 ROOT = Path(__file__).parents[2]
+RESULT = ROOT / "build" / "katib.json"
 PYTHON = ROOT / "build" / "katib" / "bin" / "python"
 CLIENT = Path(__file__).with_name("katib") / "client.py"
 
@@ -39,7 +40,26 @@ def ask(laptop, namespace: str, part: str, *arguments: str) -> dict:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("ANSWERS "))
-    return json.loads(line.removeprefix("ANSWERS "))
+    answers = json.loads(line.removeprefix("ANSWERS "))
+    record(answers["calls"], answers["public"])
+    return answers
+
+
+CALLS: dict[str, list[int]] = {}
+
+
+def record(calls: dict[str, list[int]], public: list[str]) -> None:
+    """Write which share of the client's public calls was made, and always ended well."""
+    for name, (ended_well, made) in calls.items():
+        before = CALLS.setdefault(name, [0, 0])
+        CALLS[name] = [before[0] + ended_well, before[1] + made]
+    ok = [name for name in public if name in CALLS and CALLS[name][0] == CALLS[name][1]]
+    RESULT.parent.mkdir(exist_ok=True)
+    share = {
+        "katib_client_calls": len(public),
+        "katib_client_calls_ok_share": len(ok) / len(public),
+    }
+    RESULT.write_text(json.dumps(share))
 
 
 @pytest.fixture
@@ -57,7 +77,12 @@ def metrics_address(laptop, home):  # noqa: F811
 def test_tune_waits_reads_and_deletes(laptop, home, metrics_address):  # noqa: F811
     said = ask(laptop, home, "tuned", metrics_address)
     assert said["succeeded"]
+    assert said["created"]
     assert not said["failed"]
+    assert not said["running"]
+    assert not said["restarting"]
+    assert said["experiment"] == "tuned"
+    assert [line for line in said["job_log"] if line.startswith("score=")]
     assert said["conditions"] == ["Created", "Running", "Succeeded"]
     assert said["experiments"] == said["suggestions"] == ["tuned"]
     assert len(said["trials"]) == 3

@@ -217,6 +217,38 @@ def _running(status=None, annotations=None, **spec) -> dict:
 JOB = {("Job", "t"): {"metadata": {"name": "t", "uid": "j"}}}
 
 
+@pytest.mark.parametrize(
+    ("metadata", "labels"),
+    [
+        (None, {trial.TRIAL_LABEL: "t", trial.EXPERIMENT_LABEL: "e"}),
+        ({"labels": {"a": "b"}}, {"a": "b", trial.TRIAL_LABEL: "t", trial.EXPERIMENT_LABEL: "e"}),
+    ],
+)
+def test_the_pods_of_a_trial_have_its_labels(metadata, labels):
+    """Katib's client finds the log of a trial by them."""
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    run = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
+    made = trial.reconcile(Owned(_running(runSpec=run), {}), trial.TrialJobOutcome(), CLOCK)
+    assert made.create[0]["spec"]["template"]["metadata"]["labels"] == labels
+
+
+@pytest.mark.parametrize("metadata", ["x", ["x"], {"labels": ["x"]}, {"labels": "x"}])
+def test_metadata_of_a_wrong_type_is_left_to_the_api_server(metadata):
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    run = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": template}}
+    made = trial.reconcile(Owned(_running(runSpec=run), {}), trial.TrialJobOutcome(), CLOCK)
+    assert made.create[0]["spec"]["template"] == template
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("StdOut", None), ("None", {"kind": "None"})])
+def test_a_trial_does_not_repeat_the_default_collector(kind, kept):
+    """Katib's client would read the log of a container that only Katib adds for it."""
+    source = {"filter": {"metricsFormat": ["x=(.*)"]}}
+    given = search(metricsCollectorSpec={"collector": {"kind": kind}, "source": source})
+    made = experiment.reconcile(given, some, CLOCK).create[0]["spec"]["metricsCollector"]
+    assert made == {"source": source} | ({"collector": kept} if kept else {})
+
+
 def test_a_trial_makes_its_job_and_tells_how_it_went():
     made = trial.reconcile(Owned(_running(), {}), trial.TrialJobOutcome(), CLOCK)
     (job,) = made.create

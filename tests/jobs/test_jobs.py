@@ -112,6 +112,7 @@ def test_a_placed_gang_grows_with_its_job():
 def test_a_new_gang_waits_for_the_last_pod_of_the_old():
     seen = Observed((pod("j-worker-0", terminating=True),))
     assert reconcile(job(), seen, CLOCK).put_group is None
+    assert reconcile(job(), Observed(has_predecessor=True), CLOCK).put_group is None
 
 
 def test_the_deadline_is_looked_at_again_in_time():

@@ -260,6 +260,19 @@ def running(name: str, **metadata) -> dict:
 LEAVES = {"deletionTimestamp": "2026-01-01T00:00:30Z", "resourceVersion": "4"}
 
 
+async def test_a_gang_is_declared_once_the_pods_of_an_earlier_job_are_gone():
+    server = Server("u")
+    controller = job_controller(server, "gangsched", FRAMEWORKS["PyTorchJob"])
+    controller.job_seen(job("PyTorchJob", "1", {}))
+    pod = running("j-worker-0", ownerReferences=[owner() | {"uid": "earlier"}])
+    controller.part_seen("Pod", pod, "j")
+    await controller._step(("ns", "j"))
+    assert not [path for path in server.wrote if path.endswith("/podgroups")]
+    controller.part_gone("Pod", pod, "j")
+    await controller._step(("ns", "j"))
+    assert [path for path in server.wrote if path.endswith("/podgroups")]
+
+
 async def test_a_gang_that_loses_a_pod_restarts_once_though_its_group_is_late_to_go():
     """Pods that leave are there for their grace period, and each look sees them leave."""
     server = Slow("u")

@@ -206,6 +206,7 @@ class Observed:
 
     `wait_reason` is why the gang may not be declared yet, or empty. `handled_terminations` are the
     uids of pods that this controller deleted, or of which a step has handled the termination.
+    `has_predecessor` says whether pods of a deleted job of the same name still exist.
     """
 
     pods: tuple[PodView, ...] = ()
@@ -214,6 +215,7 @@ class Observed:
     vanished: tuple[PodView, ...] = ()
     wait_reason: str = ""
     handled_terminations: frozenset[str] = frozenset()
+    has_predecessor: bool = False
 
 
 @dataclass(frozen=True, slots=True)

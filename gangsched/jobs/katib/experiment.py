@@ -284,8 +284,13 @@ class _Experiment(KatibStep):
             "failureCondition",
         )
         document["spec"] |= {key: template[key] for key in copied if template.get(key)}
-        if self.spec.get("metricsCollectorSpec"):
-            document["spec"]["metricsCollector"] = self.spec["metricsCollectorSpec"]
+        collector = dict(self.spec.get("metricsCollectorSpec") or {})
+        if (collector.get("collector") or {}).get("kind") == "StdOut":
+            # It is the default. Katib's client would read the log of a container that Katib adds
+            # for it; here the log is that of the primary container.
+            del collector["collector"]
+        if collector:
+            document["spec"]["metricsCollector"] = collector
         if self.spec.get("earlyStopping"):
             settings = _settings(self.spec["earlyStopping"])
             document["metadata"]["annotations"] = {FIRST_STEPS: str(settings[_START])}

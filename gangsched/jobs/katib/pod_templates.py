@@ -8,11 +8,26 @@ from gangsched.jobs.common.model import Json
 
 def pod_templates(job: Json) -> Iterator[Json]:
     """Yield the specs of a job's pods, to be changed in place; a TrainJob has none of its own."""
+    for template in _of_pods(job):
+        yield template["spec"]
+
+
+def label_pods(job: Json, labels: dict[str, str]) -> None:
+    """Add labels to the pods of a job, in place; a TrainJob has no pods of its own."""
+    for template in _of_pods(job):
+        metadata: Any = template.get("metadata") or {}
+        known = metadata.get("labels") or {} if isinstance(metadata, dict) else None
+        if isinstance(known, dict):  # else the API server says what is wrong
+            template["metadata"] = metadata | {"labels": known | labels}
+
+
+def _of_pods(job: Json) -> Iterator[Json]:
+    """Yield the templates of a job's pods that have containers."""
     spec: Any = job.get("spec")
     for template in _templates(job["kind"], spec if isinstance(spec, dict) else {}):
         pod = template.get("spec") if isinstance(template, dict) else None
         if isinstance(pod, dict) and isinstance(pod.get("containers"), list):
-            yield pod
+            yield template
 
 
 def containers(pod: Json, primary: str | None) -> list[Json]:

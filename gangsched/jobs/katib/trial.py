@@ -10,6 +10,7 @@ from gangsched.jobs.common.clock import Clock
 from gangsched.jobs.common.model import JobEvent, Json
 from gangsched.jobs.common.owned_objects import Owned, Ref, Steps, is_terminating
 from gangsched.jobs.katib import metrics
+from gangsched.jobs.katib.pod_templates import label_pods
 from gangsched.jobs.katib.status import KatibStep
 
 API_VERSION, KIND = "kubeflow.org/v1beta1", "Trial"
@@ -188,6 +189,7 @@ class _Trial(KatibStep):
         own |= {EXPERIMENT_LABEL: experiment} if experiment else {}
         labels = (metadata.get("labels") or {}) | own
         document["metadata"] = metadata | {"name": self.owned.name, "labels": labels}
+        label_pods(document, own)  # Katib's client looks for them by the trial
         return document
 
     def _end(self, kind: str, reason: str, message: str) -> None:

@@ -100,7 +100,7 @@ class _ActiveJob(JobReconcile):
             if not self.actions.create_pods:
                 self.actions.documents = []  # the documents of its pods stay unchanged
             return
-        leaving = any(pod.terminating for pod in self.seen.pods)
+        leaving = self.seen.has_predecessor or any(pod.terminating for pod in self.seen.pods)
         if not any(self._starts_with_gang(role) for role in self.job.roles):
             self.actions.delete_group = group is not None
             if not self._too_few():

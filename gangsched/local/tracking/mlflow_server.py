@@ -32,9 +32,7 @@ def mlflow_programs(progress: Progress) -> Path:
         BuildError: the packages cannot be installed.
 
     """
-    others = sysconfig.get_path("purelib")
-    key = hashlib.sha256(PINS.read_bytes() + f"{sys.version}{others}".encode()).hexdigest()[:16]
-    folder = cache() / "mlflow" / key
+    folder = _environment()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # another process may install the same
@@ -45,9 +43,27 @@ def mlflow_programs(progress: Progress) -> Path:
             pins = ("--require-hashes", "-r", str(PINS))
             _run([python, "-m", "pip", "install", *_QUIET, *pins])
             path = Path(_run([python, "-c", "import sysconfig as s; print(s.get_path('purelib'))"]))
-            (path / "gangsched-packages.pth").write_text(f"{others}\n")
+            (path / "gangsched-packages.pth").write_text(f"{_other_packages()}\n")
             (folder / "complete").touch()
     return folder / "bin"
+
+
+def installed_programs() -> Path | None:
+    """Return the folder with the programs of the environment, or None if it is not installed."""
+    folder = _environment()
+    return folder / "bin" if (folder / "complete").exists() else None
+
+
+def _environment() -> Path:
+    """Return the folder of the environment."""
+    text = f"{sys.version}{_other_packages()}".encode()
+    key = hashlib.sha256(PINS.read_bytes() + text).hexdigest()[:16]
+    return cache() / "mlflow" / key
+
+
+def _other_packages() -> str:
+    """Return the folder with the packages of this interpreter."""
+    return sysconfig.get_path("purelib")
 
 
 def server_command(programs: Path, folder: Path, port: int) -> list[str]:

@@ -126,6 +126,10 @@ class PodJobs:
             group=waiting.parse_group_view(group) if group is not None else None,
             wait_reason=record.wait_reason,
             handled_terminations=record.handled_terminations.union(record.requested_deletions),
+            has_predecessor=any(
+                kind == "Pod" and owner_uid(part) != job.uid
+                for (kind, _), part in step.owned.parts.items()
+            ),
         )
 
     # -- writes -------------------------------------------------------------------------------

@@ -1,14 +1,35 @@
 """What a user of kubeflow-katib writes: searches by its client, which is not changed.
 
-Runs in the environment of that client (make katib). It prints one JSON object: the answers.
+Runs in the environment of that client (make katib). It prints one JSON object: the answers, and how
+often each call of the client ended well, of how many times.
 """
 
+import inspect
 import json
 import sys
 from pathlib import Path
 
 from kubeflow import katib
 from kubeflow.katib import KatibClient, models
+
+
+class CountedClient:
+    """The client, with a count of its calls: [ended well, all] by name."""
+
+    def __init__(self, client: KatibClient) -> None:
+        self._client, self.calls = client, {}
+
+    def __getattr__(self, name: str):
+        call, count = getattr(self._client, name), self.calls.setdefault(name, [0, 0])
+
+        def counted(*arguments, **named):
+            count[1] += 1
+            answer = call(*arguments, **named)
+            answer = list(answer) if inspect.isgenerator(answer) else answer
+            count[0] += 1
+            return answer
+
+        return counted
 
 
 def objective(parameters):
@@ -19,7 +40,7 @@ def objective(parameters):
         print(f"score={(4 - (x - 1) ** 2 - (y - 3) ** 2) * epoch / 3:.6f}")
 
 
-def tuned(client: KatibClient, metrics_address: str) -> dict:
+def tuned(client: CountedClient, metrics_address: str) -> dict:
     """Search by tune(), read everything, delete it."""
     client.tune(
         name="tuned",
@@ -31,6 +52,7 @@ def tuned(client: KatibClient, metrics_address: str) -> dict:
         max_trial_count=3,
         parallel_trial_count=3,
         max_failed_trial_count=1,
+        retain_trials=True,
         resources_per_trial={"cpu": "100m"},
         base_image="python",
     )
@@ -39,6 +61,11 @@ def tuned(client: KatibClient, metrics_address: str) -> dict:
     best = client.get_optimal_hyperparameters("tuned")
     suggestion = client.get_suggestion("tuned")
     answers = {
+        "created": client.is_experiment_created("tuned"),
+        "running": client.is_experiment_running("tuned"),
+        "restarting": client.is_experiment_restarting("tuned"),
+        "experiment": client.get_experiment("tuned").metadata.name,
+        "job_log": client.get_job_logs("tuned", trials[0].metadata.name),
         "succeeded": client.is_experiment_succeeded("tuned"),
         "failed": client.is_experiment_failed("tuned"),
         "conditions": [one.type for one in client.get_experiment_conditions("tuned")],
@@ -74,7 +101,7 @@ def tuned(client: KatibClient, metrics_address: str) -> dict:
     return answers
 
 
-def created(client: KatibClient, path: str) -> dict:
+def created(client: CountedClient, path: str) -> dict:
     """Create an Experiment, wait for its end, and raise its budget."""
     experiment = json.loads(Path(path).read_text())
     client.create_experiment(experiment)
@@ -84,7 +111,7 @@ def created(client: KatibClient, path: str) -> dict:
     return {"trials": len(client.list_trials(name))}
 
 
-def best(client: KatibClient, name: str) -> dict:
+def best(client: CountedClient, name: str) -> dict:
     """Return the best trial of an Experiment that has ended."""
     best = client.get_optimal_hyperparameters(name)
     return {"trials": len(client.list_trials(name)), "best": best.best_trial_name}
@@ -93,9 +120,12 @@ def best(client: KatibClient, name: str) -> dict:
 def main() -> None:
     """Run the part that is asked for."""
     kubeconfig, namespace, part, *arguments = sys.argv[1:]
-    client = KatibClient(config_file=kubeconfig, namespace=namespace)
+    client = CountedClient(KatibClient(config_file=kubeconfig, namespace=namespace))
     assert models.V1beta1Experiment
     answers = {"tuned": tuned, "created": created, "best": best}[part](client, *arguments)
+    public = inspect.getmembers(KatibClient, inspect.isfunction)
+    answers["calls"] = client.calls
+    answers["public"] = [name for name, _ in public if not name.startswith("_")]
     print("ANSWERS " + json.dumps(answers, default=str))
 
 

@@ -144,6 +144,18 @@ class GangState:
         declared = self.spec is not None and not self.undeclared
         self.members.remove_pod(member, placed=self.state is State.PLACED, declared=declared)
 
+    def forget_predecessor(self, last: PodSeen) -> None:
+        """Forget the work of a gang of the same name, once the last of its pods is gone.
+
+        A job that is deleted and created again may declare its gang before the pods of the former
+        job are known to be gone. These pods ended, so the new gang looked as if it had run.
+        """
+        spec = self.spec
+        if spec is None or not self.is_pinned() or not 0 < last.created_s < spec.created_s:
+            return
+        if not any(member.pod or member.stage for member in self.members.values()):
+            self.members.forget_ended()
+
     def set_stage(self, member: MemberState, stage: Stage | None) -> None:
         """Set how far the assignment of a member has come."""
         if (stage is None) != (member.stage is None):

@@ -136,6 +136,14 @@ class Members(Mapping[PodName, MemberState]):
         member.update_needs()
         self._count(member, 1)
 
+    def forget_ended(self) -> None:
+        """Forget which members have done their work."""
+        for member in self._by_name.values():
+            self._count(member, -1)
+            member.ended = False
+            member.update_needs()
+            self._count(member, 1)
+
     def start_over(self) -> None:
         """Reset all members, as if no pod had ever run."""
         for member in self._by_name.values():

@@ -86,6 +86,7 @@ class ObservedPods:
         if lost_reserved:
             self._members.settle(gang, member)
         gang.remove_pod(member)
+        gang.forget_predecessor(known)
         self._running.pod_left(gang)
         if lost_reserved and gang.state in (State.RESERVED, State.BINDING):
             reason = f"pod {known.name} left before the gang had started"
