@@ -164,7 +164,8 @@ build/%/ready: requirements-%.lock pyproject.toml $(VENV)/run
 	@touch $@
 
 llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializers, in an environment of its own
-	build/llm/bin/python -m pytest -m "long or not long" tests/integration/test_llm.py
+	build/llm/bin/python -m pytest -m "long or not long" tests/integration/test_llm.py \
+	  tests/finetuning/test_stop_callbacks.py
 
 cache: $(VENV)/ready programs  ## Training from a data cache on process nodes, while its pods are killed
 	$(BIN)/pytest -m "long or not long" tests/integration/test_datacache_jobs.py
