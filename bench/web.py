@@ -4,6 +4,7 @@ The browser's figures need `make web-tests` once, and a chromium; without them t
 """
 
 import asyncio
+import importlib
 import shutil
 import sys
 import threading
@@ -45,13 +46,14 @@ def run() -> dict[str, float]:
 
 def _source() -> PageSource:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    from builders import GPU, POLICIES, needs, node  # noqa: PLC0415 -- tests are no package
+    tests = importlib.import_module("builders")  # tests are no package
+    needs, node = tests.needs, tests.node
 
     engine = Engine(Limits())
     levels = (Level("block", "block"), Level("rack", "rack"))
     engine.observe(f.TopologySeen(Topology("default", levels)), _NOW_S)
     for number in range(4):
-        quotas = (Quota(GPU, NODES * 2000),)
+        quotas = (Quota(tests.GPU, NODES * 2000),)
         engine.observe(f.QueueSeen(Queue(f"q{number}", quotas=quotas)), _NOW_S)
     for number in range(NODES):
         labels = {"block": f"b{number // 256}", "rack": f"r{number // 16 % 16:02d}"}
@@ -82,11 +84,11 @@ def _source() -> PageSource:
             engine.observe(pod, _NOW_S)
     return PageSource(
         engine,
-        POLICIES,
+        tests.POLICIES,
         lambda: _NOW_S,
         "benchmark",
         live=True,
-        queue_rows=lambda: page_queues(engine, POLICIES),
+        queue_rows=lambda: page_queues(engine, tests.POLICIES),
         redact=lambda text, _: text,
         effort=Effort(),
     )
@@ -153,9 +155,9 @@ async def _over_http(served: _Served) -> dict[str, float]:
 def _in_browser(served: _Served) -> dict[str, float]:
     """Measure what a viewer sees, if there is a browser."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
-    try:
-        from axe_playwright_python.sync_playwright import Axe  # noqa: PLC0415 -- an extra
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415 -- an extra
+    try:  # an extra, without types
+        axe = importlib.import_module("axe_playwright_python.sync_playwright").Axe()
+        sync_playwright = importlib.import_module("playwright.sync_api").sync_playwright
     except ModuleNotFoundError:
         return {}
     if chromium is None:
@@ -168,7 +170,7 @@ def _in_browser(served: _Served) -> dict[str, float]:
             for _ in range(_TIMES):
                 page.goto(served.url + view)
                 paints.append((view, page.evaluate(_FIRST_PAINT)))
-            for found in Axe().run(page).response["violations"]:
+            for found in axe.run(page).response["violations"]:
                 serious += found["impact"] in ("serious", "critical")
         updates = _updates(served, page)
         browser.close()
