@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray web-tests
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -149,6 +149,10 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
 
+web-tests: $(VENV)/ready  ## The pages in a Chromium of this machine (Debian: apt install chromium), with axe
+	@$(UV) --require-hashes -r requirements-web.lock
+	$(BIN)/pytest -m "long or not long" tests/web
+
 # An environment beside that of the tests. The packages of Hugging Face need other versions of some
 # packages, and the head of a Ray cluster needs forty packages that the tests do not.
 build/%/ready: requirements-%.lock pyproject.toml $(VENV)/run
@@ -160,7 +164,8 @@ build/%/ready: requirements-%.lock pyproject.toml $(VENV)/run
 	@touch $@
 
 llm: build/llm/ready programs  ## Fine-tuning with TRL, PEFT and the initializers, in an environment of its own
-	build/llm/bin/python -m pytest -m "long or not long" tests/integration/test_llm.py
+	build/llm/bin/python -m pytest -m "long or not long" tests/integration/test_llm.py \
+	  tests/finetuning/test_stop_callbacks.py
 
 cache: $(VENV)/ready programs  ## Training from a data cache on process nodes, while its pods are killed
 	$(BIN)/pytest -m "long or not long" tests/integration/test_datacache_jobs.py
@@ -197,6 +202,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) --extra dev --extra torch --extra llm --extra llm-tests -o requirements-llm.lock
 	$(LOCK) -c requirements-torch.lock --extra dev --extra torch --extra ray-clusters -o requirements-ray.lock
 	$(LOCK) -c requirements-torch.lock --extra dev -o requirements.lock
+	$(LOCK) -c requirements-torch.lock --extra web-tests -o requirements-web.lock
 	printf 'mlflow\nmlflow-skinny\n' | $(subst pyproject.toml,-,$(LOCK)) -o gangsched/local/tracking/requirements.txt
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator --extra docs -o requirements-docs.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock

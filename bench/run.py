@@ -32,6 +32,7 @@ NAMES = (
     "restart",
     "rounds",
     "scale",
+    "web",
 )
 
 

@@ -100,7 +100,7 @@ def test_targets_and_benchmarks_exist():
     names = (ROOT / "bench" / "run.py").read_text()
     for page in PAGES:
         text = (ROOT / page).read_text()
-        for name in re.findall(r"`(?:\w+=\w+ )?make ([a-z]+)", text):
+        for name in re.findall(r"`(?:\w+=\w+ )?make ([a-z-]+)", text):
             assert name in targets, f"{page}: make {name}"
         for name in re.findall(r"make\s+bench\s+NAME=(\w+)", text):
             assert f'"{name}"' in names, f"{page}: make bench NAME={name}"

@@ -1,7 +1,9 @@
 """A callback of Lightning that saves when the scheduler announces a stop.
 
 trainer = Trainer(callbacks=[StopCallback("/checkpoints/last.ckpt")])
-trainer.fit(model, ckpt_path="last")
+trainer.fit(model, ckpt_path="/checkpoints/last.ckpt")
+
+If the stop comes, Lightning ends `fit` by a SIGTERMException of its own, after the checkpoint.
 """
 
 from typing import Any

@@ -221,6 +221,26 @@ def trial_metrics(
 
 
 @app.command()
+def web(
+    snapshot: Annotated[
+        Path | None, typer.Argument(help="a file of `gangsched snapshot`; default: the cluster")
+    ] = None,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="of 127.0.0.1; 0 takes a free port")
+    ] = 8042,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Serve pages of the cluster, its queues and gangs on this machine, until stopped."""
+    try:
+        from gangsched.cli.web import show_pages  # noqa: PLC0415 -- the solver is heavy
+    except ModuleNotFoundError as error:
+        raise ConfigError("web: jinja2 is missing: pip install 'gangsched[web]'") from error
+    show_pages(snapshot, Access(kubeconfig, context), config, port)
+
+
+@app.command()
 def demo(
     binding: Annotated[str, typer.Option(help="extender or direct")] = "extender",
     guide: Annotated[

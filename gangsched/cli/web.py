@@ -1,0 +1,174 @@
+"""`gangsched web`: reads a snapshot, or watches a cluster, and serves the pages on loopback."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from gangsched.cli import queries
+from gangsched.cli.cluster.changes import queue_notes
+from gangsched.cli.cluster.view import (
+    ClusterView,
+    effort_of,
+    restore_view,
+    with_leader_namespace,
+)
+from gangsched.config import ConfigError, SchedulerConfig, load_config
+from gangsched.core import facts as f
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import quota_label
+from gangsched.core.policy import Policies
+from gangsched.kube.background import disruption_budgets
+from gangsched.kube.background.advisor import budget_of
+from gangsched.kube.client.access import Access
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.service import Scheduler
+from gangsched.kube.status.redaction import Redaction
+from gangsched.metrics import Metrics
+from gangsched.plugins import load_policies
+from gangsched.web.keeper import ModelKeeper, PageSource
+from gangsched.web.model import QueueRow, QuotaRow
+from gangsched.web.server import HOST, WebServer
+from gangsched.web.sessions import ViewerReviews, ViewerSessions
+
+Say = Callable[[str], Any]
+
+
+def page_queues(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow, ...]:
+    """Return the queues as `gangsched queue` computes them."""
+    declared = engine.view.queues
+    rows = []
+    for data in queries.queues(ClusterView(engine, policies, 0.0)):
+        name = str(data["queue"])
+        queue = declared.get(name)
+        quotas = tuple(_quota_row(engine, name, item) for item in data.get("quotas", ()))
+        rows.append(
+            QueueRow(
+                name,
+                data.get("depth", 0),
+                data["pending"],
+                data["admitted"],
+                quotas,
+                data.get("share"),
+                tuple(queue_notes(engine, name)) if not data.get("problem") else (),
+                data.get("problem", ""),
+                None if queue is None or queue.open_to_all else queue.namespaces,
+            )
+        )
+    return tuple(rows)
+
+
+def _quota_row(engine: SchedulingEngine, queue: str, data: dict[str, Any]) -> QuotaRow:
+    usage = engine.view.ledger.usage
+    used_by_key = usage.subtree_usage.get(queue, {})
+    keys = {quota_label(key): key for key in (*usage.tree.quota_keys(queue), *used_by_key)}
+    key = keys.get(data["resource"])
+    used = usage.used(queue, key) if key is not None else 0
+    nominal = usage.tree.nominal(queue, key) if key is not None else None
+    own = used if nominal is None else min(used, nominal)
+    whole = max(used, nominal or 0) or 1
+    return QuotaRow(
+        data["resource"],
+        data["nominal"],
+        data["used"],
+        data["borrowed"],
+        own / whole if nominal is not None else 0.0,
+        (used - own) / whole,
+    )
+
+
+async def serve_snapshot(file: Path, config: SchedulerConfig, port: int, say: Say) -> None:
+    """Serve the pages of a snapshot until cancelled."""
+    policies = load_policies(config)
+    view = restore_view(file, config, policies)
+    source = PageSource(
+        view.engine,
+        policies,
+        lambda: view.now_s,
+        file.name,
+        live=False,
+        queue_rows=lambda: page_queues(view.engine, policies),
+        redact=lambda text, _: text,
+        effort=view.effort,
+        forecast_deadline_s=config.forecast_deadline_s,
+        budget=view.budget,
+    )
+    keeper = ModelKeeper(source)
+    runner, bound = await WebServer(keeper).start(port)
+    say(f"Serving {file} on http://{HOST}:{bound}/")
+    try:
+        await keeper.run()
+    finally:
+        await runner.cleanup()
+
+
+async def serve_cluster(access: Access, config: SchedulerConfig, port: int, say: Say) -> None:
+    """Serve the pages of a live cluster until cancelled."""
+    policies = load_policies(config)
+    async with KubeClient(access) as client, asyncio.TaskGroup() as group:
+        changed: Callable[[], None] = _nothing
+        settings = await with_leader_namespace(client, config)
+
+        def on_fact(_: f.Fact) -> None:
+            changed()
+
+        scheduler = Scheduler(
+            client, settings, policies, Metrics(), read_only=True, on_fact=on_fact
+        )
+        await scheduler.read(group)
+        scheduler.thinking.apply_quarantine()
+        view = scheduler.engine.view
+        redaction = Redaction(view, scheduler.cluster.namespaces, named=False)
+        keeper = ModelKeeper(
+            PageSource(
+                scheduler.engine,
+                policies,
+                time.time,
+                client.server,
+                live=True,
+                queue_rows=lambda: page_queues(scheduler.engine, policies),
+                redact=lambda text, gang: redaction.redact(text, GangId(gang)),
+                effort=effort_of(settings),
+                forecast_deadline_s=settings.forecast_deadline_s,
+                budget=budget_of(settings),
+                protected=await disruption_budgets.protected(client, view),
+            )
+        )
+
+        def names() -> tuple[list[str], list[str]]:
+            return [gang.partition("/")[0] for gang in view.gangs], list(view.queues)
+
+        changed = keeper.changed
+        sessions = ViewerSessions(ViewerReviews(client, names))
+        runner, bound = await WebServer(keeper, sessions).start(port)
+        say(f"Serving {client.server} on http://{HOST}:{bound}/")
+        say(f"Log in with a token, or with the code {sessions.code}")
+        try:
+            await keeper.run()
+        finally:
+            await runner.cleanup()
+
+
+def _nothing() -> None:
+    """Ignore a fact that is observed before the pages are served."""
+
+
+def show_pages(snapshot: Path | None, access: Access, config: Path | None, port: int) -> None:
+    """Serve the pages until stopped.
+
+    Raises:
+        ConfigError: the port is in use, or the snapshot cannot be read.
+
+    """
+    settings = load_config(config)
+    try:
+        if snapshot is not None:
+            asyncio.run(serve_snapshot(snapshot, settings, port, typer.echo))
+        else:
+            asyncio.run(serve_cluster(access, settings, port, typer.echo))
+    except OSError as error:
+        raise ConfigError(f"--port: {error}") from error

@@ -1,0 +1,167 @@
+"""What the pages show: frozen values, which `reading.py` builds and `rights.py` restricts."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Domain = tuple[str, ...]
+
+
+class Segment(NamedTuple):
+    """The part of a node that one gang uses; "" for other pods, and for gangs of others."""
+
+    gang: str
+    queue: str
+    units: float
+    """GPUs, or the part of the cores of a node without GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigCount:
+    """The MIG instances of one profile on a node."""
+
+    profile: str
+    total: int
+    used: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTile:
+    """One node. `domain` is its path in the default topology, as far as the path is known.
+
+    `reserved_for` are the gangs with backfill reservations there, and `set_aside` the advance
+    reservations that name it. A `name` of "" is that of a node that the viewer may not see.
+    """
+
+    name: str
+    number: int
+    domain: Domain
+    gpus: int
+    gpu_model: str
+    cordoned: bool
+    failing: bool
+    stop_by_s: float | None
+    segments: tuple[Segment, ...]
+    mig: tuple[MigCount, ...] = ()
+    reserved_for: tuple[str, ...] = ()
+    set_aside: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> float:
+        """Return how many units the node has: GPUs, or 1 for the cores of a node without."""
+        return float(self.gpus or 1)
+
+    @property
+    def used(self) -> float:
+        """Return how many units are used."""
+        return sum(segment.units for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """One resource of a queue, with amounts as texts; `nominal` None sets no limit.
+
+    `own_part` and `borrowed_part` are what is used of the larger of both, from 0 to 1.
+    """
+
+    resource: str
+    nominal: str | None
+    used: str
+    borrowed: str
+    own_part: float = 0.0
+    borrowed_part: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue; `depth` counts its ancestors. `namespaces` None: all may use it."""
+
+    name: str
+    depth: int
+    pending: int
+    admitted: int
+    quotas: tuple[QuotaRow, ...] = ()
+    share: float | None = None
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    namespaces: frozenset[str] | None = None
+
+
+class Span(NamedTuple):
+    """A moment in the future, and the range of eight of ten cases."""
+
+    low_s: float
+    median_s: float
+    high_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartRow:
+    """When a pending gang is expected to start; without `span`: not within reach."""
+
+    position: int
+    source: str
+    span: Span | None = None
+    after: str = ""
+    reserved_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GangRow:
+    """One gang. `reason` and `message` say why it waits; a gang that would start has neither."""
+
+    id: str
+    queue: str
+    user: str
+    state: str
+    priority: int
+    pods_min: int
+    pods_bound: int
+    pods: int
+    gpus: float
+    queued_since_s: float | None = None
+    started_s: float | None = None
+    end: Span | None = None
+    start: StartRow | None = None
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def namespace(self) -> str:
+        """Return its namespace."""
+        return self.id.partition("/")[0]
+
+    @property
+    def waits(self) -> bool:
+        """Return whether it is neither running nor finished."""
+        return self.state not in ("Placed", "Finished")
+
+
+class PodRow(NamedTuple):
+    """One pod of a gang: its role, its node ("" for none), and its state."""
+
+    name: str
+    role: str
+    node: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class PageModel:
+    """The whole state at one moment.
+
+    `version` grows with each model. `forecast_at_s` is the moment of the plan and the forecast in
+    it, None before the first. `hidden_gangs` counts gangs that the viewer may not see, and
+    `subject` names the cluster or file.
+    """
+
+    version: int
+    now_s: float
+    subject: str
+    live: bool
+    levels: tuple[str, ...]
+    nodes: tuple[NodeTile, ...]
+    queues: tuple[QueueRow, ...]
+    gangs: dict[str, GangRow] = field(default_factory=dict)
+    forecast_at_s: float | None = None
+    forecast_problem: str = ""
+    hidden_gangs: int = 0

@@ -1,0 +1,314 @@
+"""The pages as HTML: which rows each shows, and the templates that write them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from gangsched.web import tiles
+from gangsched.web.model import GangRow, NodeTile, PageModel, PodRow
+from gangsched.web.sessions import ViewerSession
+
+ROWS_ON_PAGE = 100
+QUERY_LETTERS_MAX = 200
+_NODES_IN_DETAIL = 64
+_LEGEND = 12
+_STATES = ("Placed", "Binding", "Reserved", "Pending", "Gathering", "Broken", "Finished")
+
+Query = Mapping[str, str]
+
+
+class NoPageError(Exception):
+    """What a viewer asked for does not exist, or the viewer may not see it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """What a page is made from: the model as the viewer sees it, and the query."""
+
+    model: PageModel
+    viewer: ViewerSession
+    query: Query
+
+    def get(self, name: str) -> str:
+        """Return a value of the query, shortened."""
+        return self.query.get(name, "")[:QUERY_LETTERS_MAX]
+
+    def number(self, name: str, most: int) -> int:
+        """Return a page number of the query, between 1 and the most."""
+        text = self.query.get(name, "")
+        wanted = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 1
+        return max(1, min(wanted, most))
+
+
+def environment() -> Environment:
+    """Return the templates; all that they insert is escaped."""
+    found = Environment(
+        loader=PackageLoader("gangsched.web"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    found.filters |= {"duration": duration, "amount": amount, "moment": utc_text}
+    return found
+
+
+class PageWriter:
+    """Writes the pages of a server."""
+
+    def __init__(self) -> None:
+        self._templates = environment()
+
+    def page(self, name: str, request: PageRequest) -> str:
+        """Return one page.
+
+        Raises:
+            NoPageError: the query names nothing that the viewer may see.
+
+        """
+        values = _VIEWS[name](request)
+        return self._templates.get_template(f"{name}.html").render(
+            view=name,
+            model=request.model,
+            viewer=request.viewer,
+            login=request.viewer.ends_s != float("inf"),
+            **values,
+        )
+
+    def gang(
+        self,
+        request: PageRequest,
+        row: GangRow,
+        pods: tuple[PodRow, ...],
+        remedies: tuple[tuple[str, ...], str],
+    ) -> str:
+        """Return the page of one gang; `remedies` also say why there are none."""
+        names = {node.name for node in request.model.nodes}
+        return self._templates.get_template("gang.html").render(
+            view="gangs",
+            model=request.model,
+            viewer=request.viewer,
+            login=request.viewer.ends_s != float("inf"),
+            row=row,
+            pods=pods,
+            known_nodes=names,
+            remedies=remedies,
+            chart=span_chart(row, request.model.now_s),
+        )
+
+    def login(self, problem: str = "") -> str:
+        """Return the page that asks for a token."""
+        return self._templates.get_template("login.html").render(problem=problem)
+
+    def failure(self, title: str, message: str) -> str:
+        """Return a page with one sentence."""
+        return self._templates.get_template("failure.html").render(title=title, message=message)
+
+
+# -- views --------------------------------------------------------------------------------------
+
+
+def _cluster(request: PageRequest) -> dict[str, Any]:
+    model, path = request.model, request.get("in")
+    colour = tiles.colour_by_queue if request.get("color") == "queue" else tiles.colour_by_gang
+    within = tuple(path.split("/")) if path else ()
+    nodes = [node for node in model.nodes if node.domain[: len(within)] == within]
+    if path and not nodes:
+        raise NoPageError(f"There is no domain {path!r}.")
+    boxes = []
+    detail = len(nodes) <= _NODES_IN_DETAIL
+    for domain, there in tiles.groups(nodes).items():
+        name = "/".join(domain)
+        boxes.append(
+            {
+                "name": name
+                or ("all nodes" if not model.levels else "nodes without a known place"),
+                "link": name if name and domain != within else "",
+                "text": summary(there),
+                "picture": None
+                if detail
+                else tiles.picture(there, colour, f"{name or 'nodes'}: {summary(there)}"),
+                "nodes": [(node, tiles.bar(node, colour, describe(node))) for node in there]
+                if detail
+                else [],
+            }
+        )
+    return {
+        "boxes": boxes,
+        "within": path,
+        "above": "/".join(within[:-1]),
+        "by_queue": colour is tiles.colour_by_queue,
+        "text": summary(nodes),
+        "legend": _legend(nodes, colour, by_queue=colour is tiles.colour_by_queue),
+    }
+
+
+def _legend(
+    nodes: Iterable[NodeTile], colour: tiles.ColourOf, *, by_queue: bool
+) -> list[tuple[str, str, float]]:
+    """Return colour, name and units of the gangs or queues that use most."""
+    units: dict[tuple[str, str], float] = {}
+    for node in nodes:
+        for segment in node.segments:
+            if segment.gang:
+                name = segment.queue if by_queue else segment.gang
+                key = colour(segment), name
+                units[key] = units.get(key, 0.0) + segment.units
+    most = sorted(units.items(), key=lambda item: (-item[1], item[0][1]))[:_LEGEND]
+    return [(*key, amount) for key, amount in most]
+
+
+def _node(request: PageRequest) -> dict[str, Any]:
+    name = request.get("name")
+    node = next((node for node in request.model.nodes if node.name == name), None)
+    if node is None or not name:
+        raise NoPageError(f"There is no node {name!r}.")
+    return {"node": node, "bar": tiles.bar(node, tiles.colour_by_gang, describe(node))}
+
+
+def _queues(request: PageRequest) -> dict[str, Any]:
+    pages = -(-len(request.model.queues) // ROWS_ON_PAGE) or 1
+    number = request.number("page", pages)
+    first = (number - 1) * ROWS_ON_PAGE
+    rows = request.model.queues[first : first + ROWS_ON_PAGE]
+    return {"rows": rows, "page": number, "pages": pages}
+
+
+def _queue(request: PageRequest) -> dict[str, Any]:
+    name = request.get("name")
+    row = next((row for row in request.model.queues if row.name == name), None)
+    if row is None:
+        raise NoPageError(f"There is no queue {name!r}.")
+    waiting = [gang for gang in request.model.gangs.values() if gang.queue == name and gang.waits]
+    waiting.sort(key=_turn)
+    return {
+        "row": row,
+        "waiting": waiting[:ROWS_ON_PAGE],
+        "more": max(len(waiting) - ROWS_ON_PAGE, 0),
+        "hidden": max(row.pending - len(waiting), 0) if request.model.hidden_gangs else 0,
+    }
+
+
+def _turn(gang: GangRow) -> tuple[float, float, str]:
+    position = gang.start.position if gang.start is not None else float("inf")
+    return position, gang.queued_since_s or 0.0, gang.id
+
+
+def _gangs(request: PageRequest) -> dict[str, Any]:
+    model, words = request.model, request.get("q").lower().split()
+    state, queue = request.get("state"), request.get("queue")
+    found = [
+        row
+        for row in model.gangs.values()
+        if (not state or row.state == state)
+        and (not queue or row.queue == queue)
+        and all(word in f"{row.id} {row.queue} {row.user} {row.reason}".lower() for word in words)
+    ]
+    found.sort(key=lambda row: (_STATES.index(row.state) if row.state in _STATES else 9, row.id))
+    pages = -(-len(found) // ROWS_ON_PAGE) or 1
+    number = request.number("page", pages)
+    first = (number - 1) * ROWS_ON_PAGE
+    return {
+        "rows": found[first : first + ROWS_ON_PAGE],
+        "count": len(found),
+        "page": number,
+        "pages": pages,
+        "q": request.get("q"),
+        "state": state,
+        "queue": queue,
+        "states": _STATES,
+        "queues": [row.name for row in model.queues[:500]],
+    }
+
+
+_VIEWS = {
+    "cluster": _cluster,
+    "node": _node,
+    "queues": _queues,
+    "queue": _queue,
+    "gangs": _gangs,
+}
+VIEW_NAMES = tuple(_VIEWS)
+
+
+# -- words --------------------------------------------------------------------------------------
+
+
+def summary(nodes: Iterable[NodeTile]) -> str:
+    """Say how many nodes and GPUs there are and how many are used."""
+    tiles_there = list(nodes)
+    gpus = sum(node.gpus for node in tiles_there)
+    count = len(tiles_there)
+    parts = [f"{count} node{'s' * (count != 1)}"]
+    if gpus:
+        used = sum(node.used for node in tiles_there if node.gpus)
+        parts.append(f"{amount(used)} of {gpus} GPUs used")
+    else:
+        used = sum(min(node.used, 1.0) for node in tiles_there) / max(count, 1)
+        parts.append(f"{used:.0%} of the cores used")
+    for attribute, word in (("failing", "not ready"), ("cordoned", "cordoned")):
+        number = sum(bool(getattr(node, attribute)) for node in tiles_there)
+        if number:
+            parts.append(f"{number} {word}")
+    reserved = sum(bool(node.reserved_for) for node in tiles_there)
+    if reserved:
+        parts.append(f"{reserved} reserved")
+    return ", ".join(parts)
+
+
+def describe(node: NodeTile) -> str:
+    """Say what a node is and who uses it, in one sentence."""
+    used = (
+        f"{amount(node.used)} of {node.gpus} GPUs used"
+        if node.gpus
+        else f"{min(node.used, 1.0):.0%} of the cores used"
+    )
+    return f"{node.name or f'node {node.number}'}: {used}"
+
+
+def amount(value: float | None) -> str:
+    """Write an amount without needless digits."""
+    return (
+        "no limit" if value is None else f"{round(value, 2):,g}" if value < 1e6 else f"{value:,.0f}"
+    )
+
+
+def duration(seconds: float | None) -> str:
+    """Write how long something takes, in its two largest units."""
+    if seconds is None:
+        return ""
+    left = max(round(seconds), 0)
+    parts: list[str] = []
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
+        count, left = divmod(left, size)
+        if count or (unit == "s" and not parts):
+            parts.append(f"{count} {unit}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def utc_text(at_s: float | None) -> str:
+    """Write a moment in UTC."""
+    if at_s is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (OverflowError, OSError, ValueError):
+        return "not a date"
+
+
+# -- pictures of times --------------------------------------------------------------------------
+
+
+def span_chart(row: GangRow, now_s: float) -> dict[str, Any] | None:
+    """Return the numbers of the picture of a start or an end, or None."""
+    span = row.end if row.state == "Placed" else row.start.span if row.start else None
+    if span is None:
+        return None
+    length_s = max(span.high_s - now_s, 1.0) * 1.05
+    places = [round(max(at_s - now_s, 0.0) / length_s * 600, 1) for at_s in span]
+    return {"what": "end" if row.state == "Placed" else "start", "span": span, "at": places}

@@ -1,0 +1,291 @@
+"""The HTTP server: who may connect, what each answer forbids the browser, and the handlers."""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from importlib.resources import files
+from urllib.parse import urlsplit
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from gangsched.web.keeper import ComputingError, ModelKeeper
+from gangsched.web.model import PageModel
+from gangsched.web.pages import VIEW_NAMES, NoPageError, PageRequest, PageWriter
+from gangsched.web.rights import Rights, visible_part
+from gangsched.web.sessions import LOCAL, LoginError, ViewerSession, ViewerSessions
+
+log = logging.getLogger(__name__)
+
+HOST = "127.0.0.1"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_BODY_MAX = 64 * 1024
+_STREAMS_MAX = 64
+_STREAM_WRITE_S = 10.0
+"""A viewer that takes no data for longer is disconnected."""
+_STREAM_PING_S = 15.0
+_PARTS_KEPT, _PAGES_KEPT = 8, 16
+_STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
+_OPEN = ("/login", "/healthz", "/favicon.ico", "/static/page.css", "/static/page.js")
+_SESSION = web.RequestKey("session", ViewerSession)
+_HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
+        "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+
+
+class WebServer:
+    """Serves the pages on loopback. Without `sessions` every local viewer sees everything."""
+
+    def __init__(self, keeper: ModelKeeper, sessions: ViewerSessions | None = None) -> None:
+        self._keeper, self._sessions = keeper, sessions
+        self._pages = PageWriter()
+        self._parts: OrderedDict[tuple[int, Rights], PageModel] = OrderedDict()
+        self._written: OrderedDict[tuple[int, Rights, str, str], str] = OrderedDict()
+        self._streams = 0
+        self._cookie = "gangsched"
+        self._static = {
+            name: files("gangsched.web").joinpath("static", name).read_bytes() for name in _STATIC
+        }
+
+    def app(self) -> web.Application:
+        """Return the application."""
+        app = web.Application(middlewares=[self._guard, self._identify], client_max_size=_BODY_MAX)
+        app.router.add_get("/", self._first)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/favicon.ico", self._no_icon)
+        for name in VIEW_NAMES:
+            app.router.add_get(f"/{name}", self._view)
+        app.router.add_get("/gang", self._gang)
+        app.router.add_get("/events", self._events)
+        app.router.add_get("/static/{name}", self._static_file)
+        app.router.add_get("/login", self._login_form)
+        app.router.add_post("/login", self._log_in)
+        app.router.add_post("/logout", self._log_out)
+        return app
+
+    async def start(self, port: int) -> tuple[web.AppRunner, int]:
+        """Listen on loopback, port 0 for a free one; return what stops it, and the port.
+
+        Raises:
+            OSError: the port is in use.
+
+        """
+        runner = web.AppRunner(self.app(), access_log=None, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, HOST, port)
+            await site.start()
+        except OSError:
+            await runner.cleanup()
+            raise
+        bound = int(runner.addresses[0][1])
+        self._cookie = f"gangsched-{bound}"  # browsers send a cookie to all ports of a host
+        return runner, bound
+
+    # -- every request ------------------------------------------------------------------------
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Reject other sites, and set the headers of every answer."""
+        try:
+            _check_origin(request)
+            response = await handler(request)
+        except NoPageError as error:
+            response = self._html(self._pages.failure("Not found", str(error)), 404)
+        except LoginError as error:
+            response = self._html(self._pages.failure("Not now", str(error)), error.status)
+        except web.HTTPException as error:
+            error.headers.update(_HEADERS)
+            raise
+        except Exception:
+            log.exception("%s failed", request.path)
+            sentence = "The page failed; the log of gangsched web has the error."
+            response = self._html(self._pages.failure("Error", sentence), 500)
+        if not response.prepared:
+            response.headers.update(_HEADERS)
+        return response
+
+    @web.middleware
+    async def _identify(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Find the session of a request, or send the viewer to the login."""
+        if self._sessions is None:
+            request[_SESSION] = LOCAL
+            return await handler(request)
+        if request.path in _OPEN:
+            return await handler(request)
+        session = await self._sessions.of(request.cookies.get(self._cookie, ""))
+        if session is None:
+            if request.path == "/events":
+                raise web.HTTPUnauthorized(text="log in first\n")
+            raise web.HTTPSeeOther("/login")
+        request[_SESSION] = session
+        return await handler(request)
+
+    async def _visible(self, request: web.Request) -> PageModel:
+        """Return the model as the viewer of a request sees it."""
+        model = self._keeper.model or await self._keeper.after(0)
+        rights = request[_SESSION].rights
+        key = model.version, rights
+        known = self._parts.get(key)
+        if known is None:
+            work = asyncio.to_thread(visible_part, model, rights, self._keeper.source.redact)
+            known = self._parts[key] = await work
+            while len(self._parts) > _PARTS_KEPT:
+                self._parts.popitem(last=False)
+        return known
+
+    # -- pages --------------------------------------------------------------------------------
+
+    async def _first(self, _: web.Request) -> web.StreamResponse:
+        raise web.HTTPSeeOther("/cluster")
+
+    async def _healthz(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(text="ok\n")
+
+    async def _no_icon(self, _: web.Request) -> web.StreamResponse:
+        return web.Response(status=204)
+
+    async def _view(self, request: web.Request) -> web.StreamResponse:
+        model, viewer = await self._visible(request), request[_SESSION]
+        key = model.version, viewer.rights, viewer.user, request.path_qs
+        known = self._written.get(key)
+        if known is None:
+            asked, name = PageRequest(model, viewer, request.query), request.path.removeprefix("/")
+            known = self._written[key] = await asyncio.to_thread(self._pages.page, name, asked)
+            while len(self._written) > _PAGES_KEPT:
+                self._written.popitem(last=False)
+        return self._html(known)
+
+    async def _gang(self, request: web.Request) -> web.StreamResponse:
+        model = await self._visible(request)
+        asked = PageRequest(model, request[_SESSION], request.query)
+        name = request.query.get("name", "")[:1000]
+        row = model.gangs.get(name)
+        if row is None:
+            raise NoPageError(f"There is no gang {name[:200]!r}.")
+        remedies: tuple[tuple[str, ...], str] = (), ""
+        if row.waits:
+            try:
+                redact, rights = self._keeper.source.redact, request[_SESSION].rights
+                messages = await self._keeper.remedies(name)
+                if not rights.everything:
+                    messages = tuple(redact(message, name) for message in messages)
+                remedies = messages, ""
+            except ComputingError as error:
+                remedies = (), str(error)
+        text = await asyncio.to_thread(
+            self._pages.gang, asked, row, self._keeper.pods(name), remedies
+        )
+        return self._html(text)
+
+    def _html(self, text: str, status: int = 200) -> web.Response:
+        response = web.Response(
+            text=text, content_type="text/html", status=status, headers=dict(_HEADERS)
+        )
+        response.enable_compression()
+        return response
+
+    async def _static_file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name not in self._static:
+            raise web.HTTPNotFound
+        return web.Response(body=self._static[name], content_type=_STATIC[name])
+
+    # -- login --------------------------------------------------------------------------------
+
+    async def _login_form(self, _: web.Request) -> web.StreamResponse:
+        if self._sessions is None:
+            raise web.HTTPSeeOther("/cluster")
+        return self._html(self._pages.login())
+
+    async def _log_in(self, request: web.Request) -> web.StreamResponse:
+        if self._sessions is None:
+            raise web.HTTPSeeOther("/cluster")
+        form = await request.post()
+        secret = form.get("token")
+        try:
+            cookie = await self._sessions.log_in(secret if isinstance(secret, str) else "")
+        except LoginError as error:
+            return self._html(self._pages.login(str(error)), error.status)
+        response = web.HTTPSeeOther("/cluster")
+        response.set_cookie(self._cookie, cookie, path="/", httponly=True, samesite="Strict")
+        raise response
+
+    async def _log_out(self, request: web.Request) -> web.StreamResponse:
+        if self._sessions is not None:
+            self._sessions.log_out(request.cookies.get(self._cookie, ""))
+        response = web.HTTPSeeOther("/login")
+        response.del_cookie(self._cookie, path="/", httponly=True, samesite="Strict")
+        raise response
+
+    # -- updates ------------------------------------------------------------------------------
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        """Send the version of each new model; a viewer that is late gets only the newest."""
+        if self._streams >= _STREAMS_MAX:
+            raise web.HTTPServiceUnavailable(text="too many pages are open\n")
+        self._streams += 1
+        try:
+            return await self._stream(request)
+        finally:
+            self._streams -= 1
+
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=dict(_HEADERS))
+        response.content_type = "text/event-stream"
+        await response.prepare(request)
+        version = 0
+        while await self._still_valid(request):
+            try:
+                async with asyncio.timeout(_STREAM_PING_S):
+                    version = (await self._keeper.after(version)).version
+                text = f"event: model\ndata: {version}\n\n"
+            except TimeoutError:
+                text = ": nothing new\n\n"
+            try:
+                async with asyncio.timeout(_STREAM_WRITE_S):
+                    await response.write(text.encode())
+            except (TimeoutError, ConnectionError):
+                break
+        return response
+
+    async def _still_valid(self, request: web.Request) -> bool:
+        """Return whether the session of a stream has not ended."""
+        if self._sessions is None:
+            return True
+        try:
+            return await self._sessions.of(request.cookies.get(self._cookie, "")) is not None
+        except LoginError:
+            return True  # no data flows by the stream: the next page asks again
+
+
+def _check_origin(request: web.Request) -> None:
+    """Check that a request is meant for this machine, and a form comes from a page of this server.
+
+    Raises:
+        web.HTTPForbidden: the Host is another, perhaps rebound by DNS, or the form is of a site.
+
+    """
+    host = request.headers.get("Host", "")
+    if not _is_loopback(host):
+        raise web.HTTPForbidden(text="the Host header has to name this machine\n")
+    if request.method not in ("GET", "HEAD") and request.headers.get("Origin") != f"http://{host}":
+        raise web.HTTPForbidden(text="the request comes from another site\n")
+
+
+def _is_loopback(host: str) -> bool:
+    """Return whether a Host header names this machine."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name = parts.hostname
+    except ValueError:
+        return False
+    return name in _LOOPBACK and "@" not in host and not parts.path
