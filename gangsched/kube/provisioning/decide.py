@@ -17,7 +17,7 @@ _RETRY_MAX_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class GangDemand:
     """A gang that may have a request, by the base of its name.
 
     Once the gang has nodes, `base` and `pending` are None: a request is kept until its pods run. A
@@ -34,14 +34,14 @@ class Want:
 class Decision:
     """Requests to create, as gangs with the number of the attempt, and requests to delete."""
 
-    create: list[tuple[Want, int]] = field(default_factory=list)
+    create: list[tuple[GangDemand, int]] = field(default_factory=list)
     delete: list[NodeRequest] = field(default_factory=list)
     live: dict[GangId, NodeRequest] = field(default_factory=dict)
     """The requests that stay and that the autoscaler works on, or has fulfilled."""
 
 
-def decide(
-    wants: Sequence[Want],
+def decide_requests(
+    wants: Sequence[GangDemand],
     requests: Iterable[NodeRequest],
     usage: Usage,
     kinds: GpuTypes,
@@ -79,7 +79,7 @@ def decide(
 
 
 def _latest(
-    wants: Sequence[Want], requests: Iterable[NodeRequest], decision: Decision
+    wants: Sequence[GangDemand], requests: Iterable[NodeRequest], decision: Decision
 ) -> dict[GangId, NodeRequest]:
     """Return the last attempt of each gang; all other requests are to be deleted."""
     bases = {want.gang: want.base for want in wants}

@@ -21,7 +21,7 @@ from gangsched.core.model.ids import GangId, PodName
 from gangsched.core.model.refusal import Reason
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
-from gangsched.kube.provisioning.decide import Want, decide
+from gangsched.kube.provisioning.decide import GangDemand, decide_requests
 from gangsched.kube.provisioning.request import (
     API,
     GROUP,
@@ -36,7 +36,7 @@ from gangsched.kube.provisioning.request import (
     required_sets,
     template_name,
 )
-from gangsched.kube.provisioning.templates import TemplateError, pod_template
+from gangsched.kube.provisioning.templates import PodTemplateError, pod_template
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,9 @@ class Provisioner:
         requests = await self._read()
         now_s = self._now_s()
         usage, kinds = self._view.ledger.usage, self._view.ledger.gpu_types
-        decision = decide(self._wants(requests, now_s), requests, usage, kinds, self._config, now_s)
+        decision = decide_requests(
+            self._wants(requests, now_s), requests, usage, kinds, self._config, now_s
+        )
         live = decision.live
         self._annotations.clear()
         self._annotations.update((gang, request.annotations) for gang, request in live.items())
@@ -159,7 +161,7 @@ class Provisioner:
                 break
         return requests
 
-    def _wants(self, requests: Iterable[NodeRequest], now_s: float) -> list[Want]:
+    def _wants(self, requests: Iterable[NodeRequest], now_s: float) -> list[GangDemand]:
         """Return the gangs that may have a request, the highest priority first, then the oldest.
 
         Only so many gangs without a request are looked at as may get one soon.
@@ -181,20 +183,22 @@ class Provisioner:
         wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
         return [want for want in wants if want is not None]
 
-    def _want(self, gang: GangId, *, lacks: bool) -> Want | None:
+    def _want(self, gang: GangId, *, lacks: bool) -> GangDemand | None:
         state = self._view.gangs[gang]
         if state.spec is None or state.undeclared:
             return None
         if state.state in _HAS_NODES:
-            return Want(gang)
+            return GangDemand(gang)
         refusal = self._view.refusals.get(gang)
         if state.state is not State.PENDING or (refusal and refusal.reason not in _KEEPS):
             return None
         if not state.is_plannable():  # in back-off
-            return Want(gang)
+            return GangDemand(gang)
         pending = self._view.pending(gang)
         base = base_name(gang, state.waits_since_s(), required_sets(pending))
-        return None if self._impossible.get(gang) == base else Want(gang, base, pending, lacks)
+        return (
+            None if self._impossible.get(gang) == base else GangDemand(gang, base, pending, lacks)
+        )
 
     # -- API calls ----------------------------------------------------------------------------
 
@@ -205,7 +209,7 @@ class Provisioner:
         except KubeError as error:
             log.warning("request for nodes of %s: %s", gang, error)
 
-    async def _create(self, want: Want, attempt: int) -> None:
+    async def _create(self, want: GangDemand, attempt: int) -> None:
         """Create a request, then its templates, which belong to it."""
         if want.base is None or want.pending is None:
             return
@@ -250,7 +254,7 @@ class Provisioner:
             return None
         try:
             return [await self._sample(gang, pods.sample.name) for pods in sets]
-        except TemplateError as error:
+        except PodTemplateError as error:
             self._refuse(gang, base, str(error))
             return None
 
@@ -267,7 +271,7 @@ class Provisioner:
                     await self._client.create(f"/api/v1/namespaces/{namespace}/podtemplates", body)
                 except Conflict:
                     continue
-        except (TemplateError, Invalid) as error:
+        except (PodTemplateError, Invalid) as error:
             self._refuse(gang, base, str(error))
             return
         self._complete.add(uid)
@@ -277,7 +281,7 @@ class Provisioner:
 
         Raises:
             NotFound: the pod is gone.
-            TemplateError: no object describes the pod.
+            PodTemplateError: no object describes the pod.
 
         """
         state = self._view.gangs.get(gang)
@@ -290,13 +294,13 @@ class Provisioner:
             path = f"/api/v1/namespaces/{namespace}/pods/{pod.name.partition('/')[2]}"
             return _decoded(await self._client.get(path))
         if ":" in group:
-            raise TemplateError("its pods do not exist yet")
+            raise PodTemplateError("its pods do not exist yet")
         path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{namespace}/podgroups/{group}"
         spec = _decoded(await self._client.get(path)).get("spec") or {}
         templates = {role.get("name"): role.get("template") for role in spec.get("roles") or ()}
         template = templates.get(entry.role)
         if not isinstance(template, dict):
-            raise TemplateError(f"its role {entry.role} has no template")
+            raise PodTemplateError(f"its role {entry.role} has no template")
         return template
 
     def _refuse(self, gang: GangId, base: str, problem: str) -> None:

@@ -20,7 +20,7 @@ _KEPT = (
 _OWN_PODS = ("podAffinity", "podAntiAffinity")
 
 
-class TemplateError(Exception):
+class PodTemplateError(Exception):
     """A pod cannot be described to an autoscaler; the message says why."""
 
 
@@ -31,12 +31,12 @@ def pod_template(name: str, pod: dict[str, Any], owner: dict[str, str]) -> dict[
     between equal pods, and no autoscaler reads them.
 
     Raises:
-        TemplateError: the pod asks for devices by claims, or is too large.
+        PodTemplateError: the pod asks for devices by claims, or is too large.
 
     """
     spec = _mapping(pod, "spec")
     if spec.get("resourceClaims"):
-        raise TemplateError("its pods ask for devices by resourceClaims")
+        raise PodTemplateError("its pods ask for devices by resourceClaims")
     reduced: dict[str, Any] = {key: spec[key] for key in _KEPT if spec.get(key) is not None}
     for key in ("containers", "initContainers"):
         containers = [_container(at, one) for at, one in enumerate(_list(spec, key))]
@@ -50,7 +50,7 @@ def pod_template(name: str, pod: dict[str, Any], owner: dict[str, str]) -> dict[
     if "topologySpreadConstraints" in reduced or any(affinity.get(key) for key in _OWN_PODS):
         template["metadata"] = {"labels": _mapping(_mapping(pod, "metadata"), "labels")}
     if len(json.dumps(template)) > _MAX_BYTES:
-        raise TemplateError(f"what its pods ask for takes more than {_MAX_BYTES} bytes")
+        raise PodTemplateError(f"what its pods ask for takes more than {_MAX_BYTES} bytes")
     return {
         "apiVersion": "v1",
         "kind": "PodTemplate",
@@ -76,12 +76,12 @@ def _container(at: int, container: dict[str, Any]) -> dict[str, Any]:
 def _mapping(value: dict[str, Any], key: str) -> dict[str, Any]:
     inner = value.get(key) or {}
     if not isinstance(inner, dict):
-        raise TemplateError(f"field {key} of its template is no mapping")
+        raise PodTemplateError(f"field {key} of its template is no mapping")
     return inner
 
 
 def _list(value: dict[str, Any], key: str) -> list[dict[str, Any]]:
     inner = value.get(key) or []
     if not isinstance(inner, list) or not all(isinstance(one, dict) for one in inner):
-        raise TemplateError(f"field {key} of its template is no list of mappings")
+        raise PodTemplateError(f"field {key} of its template is no list of mappings")
     return inner
