@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray web-tests
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray web-tests autoscale
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -148,6 +148,9 @@ tracking: $(VENV)/ready programs  ## A real MLflow server, in an environment of 
 frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and the tests that run them
 	@$(UV) --require-hashes -r requirements-frameworks.lock
 	$(BIN)/pytest tests/integration/test_frameworks.py
+
+autoscale: $(VENV)/ready programs  ## Nodes for whole gangs, against a stand-in for Cluster Autoscaler
+	AUTOSCALE=1 $(BIN)/pytest tests/integration/test_autoscaling.py
 
 web-tests: $(VENV)/ready  ## The pages in a Chromium of this machine (Debian: apt install chromium), with axe
 	@$(UV) --require-hashes -r requirements-web.lock

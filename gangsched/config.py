@@ -175,6 +175,40 @@ class TrackingConfig(BaseModel):
     """Other values for namespaces, by name."""
 
 
+_CLASS = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+Parameter = Annotated[str, Field(max_length=255)]
+
+
+class ProvisioningConfig(BaseModel):
+    """How nodes are requested from Cluster Autoscaler for gangs that lack nodes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    class_name: str = Field(
+        "best-effort-atomic-scale-up.autoscaling.x-k8s.io", pattern=_CLASS, max_length=253
+    )
+    """Class of the requests (`provisioningClassName`)."""
+
+    parameters: dict[Parameter, Parameter] = Field(default_factory=dict, max_length=100)
+    """Parameters of the class, such as `{ValidUntilSeconds: "600"}`."""
+
+    after_s: float = Field(10.0, ge=0)
+    """Seconds that a gang lacks nodes before they are requested. Most gangs that end or are
+    preempted for it leave their nodes by then."""
+
+    requests_max: int = Field(32, ge=1, le=1000)
+    """Requests that the autoscaler works on at once."""
+
+    namespace_max: int = Field(8, ge=1, le=1000)
+    """The same for one namespace, so that no namespace uses all of them."""
+
+    attempts: int = Field(5, ge=1, le=1000)
+    """Requests for one gang, one after the other, until it changes or starts."""
+
+    retry_s: float = Field(60.0, gt=0)
+    """Seconds between the end of a request and the next; doubles each time, to an hour at most."""
+
+
 class SchedulerConfig(PolicyConfig):
     """Settings of `gangsched run`, from a YAML file or from its flags."""
 
@@ -270,6 +304,10 @@ class SchedulerConfig(PolicyConfig):
     tracking: TrackingConfig | None = None
     """MLflow server on which every job gets one run, such as `{uri: "http://mlflow:5000"}`; its
     fields are on the page about tracking. Default: jobs get no runs."""
+
+    provisioning: ProvisioningConfig | None = None
+    """Request nodes from Cluster Autoscaler for gangs that lack nodes; `{}` takes all defaults. Its
+    fields are on the page about autoscaling. Default: no nodes are requested."""
 
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all

@@ -31,6 +31,8 @@ KNOWN = frozenset(
         names.DEVICES_ANNOTATION,
         names.MINIMUM_ANNOTATION,
         names.MIG_LABEL,
+        names.PROVISIONING_LABEL,
+        names.PROVISIONED_GANG_ANNOTATION,
         names.MIG_LAYOUT_ANNOTATION,
         *(key for key in names.INDEX_LABELS if key.startswith(dialects.OURS)),
         *(

@@ -70,6 +70,12 @@ DEVICES_ANNOTATION = "gangsched.io/gpu-devices"
 MINIMUM_ANNOTATION = "gangsched.io/started-with"
 """gangsched writes it when it binds a pod: how many members of the gang had to start together."""
 
+PROVISIONING_LABEL = "gangsched.io/provisioning"
+"""gangsched writes it on the ProvisioningRequests that it creates, and deletes no others."""
+
+PROVISIONED_GANG_ANNOTATION = "gangsched.io/gang"
+"""gangsched writes it on a ProvisioningRequest: the gang that the nodes are for."""
+
 MIG_LABEL = "gangsched.io/mig"
 MIG_DYNAMIC = "dynamic"
 """Label of a node: gangsched may repartition its idle GPUs (MIG)."""

@@ -40,6 +40,7 @@ from gangsched.kube.informers.context import ClusterConfig, GangContext
 from gangsched.kube.informers.informers import Informers
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.watches import Watches
+from gangsched.kube.provisioning.provisioner import Provisioner
 from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.gang_progress import pod_counts
 from gangsched.kube.status.gauges import refresh
@@ -156,6 +157,7 @@ class Scheduler:
             now_s=self.now_s,
             start=None if read_only else self.pods.start,
         )
+        self.provisioner = self._make_provisioner()
         self.background = self._make_background()
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
@@ -225,14 +227,22 @@ class Scheduler:
         )
 
     def _stored(self) -> Mapping[str, Work]:
-        """Return the tasks that store state while this process leads, by name."""
-        interval_s = self._config.history_interval_s
+        """Return the further tasks that write while this process leads, by name."""
+        interval_s, provisioner = self._config.history_interval_s, self.provisioner
         return {
+            **({"requests for nodes": provisioner.run} if provisioner else {}),
             "history": partial(self.history.run, self.engine.history, interval_s),
             "what gangs have been through": partial(self.past.run, self.engine.view),
             "whether users are known": self.users.run,
             "the names that are served": lambda: self.served.run(self.cluster.names),
         }
+
+    def _make_provisioner(self) -> Provisioner | None:
+        config = self._config.provisioning
+        if config is None:
+            return None
+        annotations, hint = self.pods.gang_annotations, self.status.hint
+        return Provisioner(self._client, self.engine.view, config, annotations, hint, self.now_s)
 
     def acts(self) -> bool:
         """Return whether the state of this process may be acted upon."""
@@ -255,6 +265,8 @@ class Scheduler:
             group.create_task(self.driver.raise_fatal())
             group.create_task(self.pods.raise_fatal())
             await self.read(group, lead)
+            if self.provisioner is not None:
+                await self.provisioner.restore()
             supervise = self.background.supervise
             group.create_task(supervise("the status of groups", self.status.run))
             await asyncio.sleep(self._config.startup_delay_s)

@@ -34,6 +34,7 @@ _EXISTS = "what is to be created exists already: whose is it?"
 _MPI = "MPIJobs, where Open MPI is installed"
 _OWNERS = "clusters with the admission plugin OwnerReferencesPermissionEnforcement"
 _MENDED = "somebody changed what a job needs"
+_AUTOSCALED = "clusters with an autoscaler: `make autoscale`"
 _TTL = "ttlSecondsAfterFinished of each kind; tried with PyTorchJobs"
 _OPERATED = "clusters with the operator of this kind: `make operators`"
 _KINDS = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "paddlejobs", "jaxjobs", "mxjobs")
@@ -53,6 +54,11 @@ UNUSED: dict[Right, str] = {
     ("rbac.authorization.k8s.io", "rolebindings", "create"): _MPI,
     ("rbac.authorization.k8s.io", "rolebindings", "patch"): _MENDED,
     ("autoscaling", "horizontalpodautoscalers", "patch"): _MENDED,
+    **{
+        ("autoscaling.x-k8s.io", "provisioningrequests", verb): _AUTOSCALED
+        for verb in ("list", "create", "delete")
+    },
+    ("", "podtemplates", "create"): _AUTOSCALED,
     ("batch", "jobs", "get"): _EXISTS,
     ("jobset.x-k8s.io", "jobsets", "get"): _EXISTS,
     ("kubeflow.org", "suggestions", "get"): _EXISTS,

@@ -7,7 +7,7 @@ pods, so a member is at the barrier as soon as it is ungated.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -80,6 +80,8 @@ class PodClient:
         self._tasks: set[asyncio.Task[None]] = set()
         self._patient: set[asyncio.Task[None]] = set()
         self._fatal: asyncio.Queue[BaseException] = asyncio.Queue()
+        self.gang_annotations: dict[GangId, Mapping[str, str]] = {}
+        """Annotations for the pods of some gangs, which the nodes requested for them need."""
 
     @property
     def waiting(self) -> int:
@@ -122,7 +124,7 @@ class PodClient:
                 "name": _name(order.name),
                 "uid": order.uid,
                 # The API server copies a binding's annotations to the pod, which saves a write.
-                "annotations": _notes(order),
+                "annotations": {**_notes(order), **self.gang_annotations.get(order.gang, {})},
             },
             "target": {"kind": "Node", "name": order.node},
         }

@@ -1,0 +1,343 @@
+"""Requests nodes for gangs that lack nodes, and gives requests up that nothing needs any more.
+
+Each pass compares the requests that exist with the gangs. All state is in the names and conditions
+of the requests, so a process that starts continues where an earlier process stopped.
+"""
+
+import asyncio
+import heapq
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from gangsched.api import names
+from gangsched.config import ProvisioningConfig
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.view import EngineView
+from gangsched.core.model.ids import GangId, PodName
+from gangsched.core.model.refusal import Reason
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
+from gangsched.kube.provisioning.decide import GangDemand, decide_requests
+from gangsched.kube.provisioning.request import (
+    API,
+    GROUP,
+    POD_SETS_MAX,
+    NodeRequest,
+    Phase,
+    PodSet,
+    base_name,
+    consuming,
+    decode_requests,
+    request_body,
+    required_sets,
+    template_name,
+)
+from gangsched.kube.provisioning.templates import PodTemplateError, pod_template
+
+log = logging.getLogger(__name__)
+
+Hint = Callable[[GangId, str, str], None]
+"""Writes an Event about a gang: gang, message, reason."""
+
+_LACKS_NODES = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOO_LARGE, Reason.UNSATISFIABLE})
+"""Refusals that more nodes may end. They come after all rules and quotas of the queue."""
+
+_KEEPS = _LACKS_NODES | {
+    Reason.BACKING_OFF,
+    Reason.BEHIND,
+    Reason.BLOCKED,
+    Reason.FREEING_CAPACITY,
+    Reason.TOPOLOGY,
+}
+"""Refusals with which a gang keeps the request that it has. The nodes may be partly there."""
+
+_HAS_NODES = (State.RESERVED, State.BINDING, State.BROKEN)
+_LOOKED_AT = 4
+"""Gangs without a request that a pass looks at, for each request that may exist."""
+
+_PASS_S = 2.0
+_ABSENT_S = 30.0
+_PAGE = 500
+_PAGES_MAX = 10
+_EVENTS = {
+    Phase.PROVISIONED: ("NodesProvisioned", "The nodes are provided by"),
+    Phase.FAILED: ("NodesNotProvisioned", "No nodes are provided by"),
+    Phase.EXPIRED: ("NodesNotProvisioned", "The nodes are no longer booked by"),
+    Phase.REVOKED: ("NodesNotProvisioned", "The nodes were taken away from"),
+}
+
+
+class Provisioner:
+    """Creates and deletes the ProvisioningRequests of one scheduler."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        view: EngineView,
+        config: ProvisioningConfig,
+        annotations: dict[GangId, Mapping[str, str]],
+        hint: Hint,
+        now_s: Callable[[], float],
+    ) -> None:
+        """Take `annotations`, which pods of a gang get when they are bound."""
+        self._client, self._view, self._config = client, view, config
+        self._annotations, self._hint, self._now_s = annotations, hint, now_s
+        self._lacks_since: dict[GangId, float] = {}
+        self._impossible: dict[GangId, str] = {}
+        """Gangs, by the base of their requests, with pods that no request can describe."""
+        self._complete: set[str] = set()
+        """Requests, by uid, with all their templates."""
+        self._reported: dict[str, Phase] = {}
+
+    async def run(self) -> None:
+        """Repeat passes until cancelled."""
+        absent = False
+        while True:
+            try:
+                await self.step()
+                absent = False
+            except NotFound:
+                if not absent:
+                    log.warning("there is no ProvisioningRequest of %s/v1 in this cluster", GROUP)
+                absent = True
+            await asyncio.sleep(_ABSENT_S if absent else _PASS_S)
+
+    async def restore(self) -> None:
+        """Read the requests of an earlier process before the first pod is bound."""
+        try:
+            requests = await self._read()
+        except KubeError as error:  # the first pass reads them
+            log.info("requests for nodes: %s", error)
+            return
+        live = (request for request in requests if not request.phase.over)
+        self._annotations.update((request.gang, request.annotations) for request in live)
+
+    async def step(self) -> None:
+        """Compare requests with gangs once, and change what differs.
+
+        Raises:
+            NotFound: the cluster has no such kind.
+
+        """
+        requests = await self._read()
+        now_s = self._now_s()
+        usage, kinds = self._view.ledger.usage, self._view.ledger.gpu_types
+        decision = decide_requests(
+            self._wants(requests, now_s), requests, usage, kinds, self._config, now_s
+        )
+        live = decision.live
+        self._annotations.clear()
+        self._annotations.update((gang, request.annotations) for gang, request in live.items())
+        for request in requests:
+            self._report(request)
+        uids = {request.uid for request in requests}
+        self._complete &= uids
+        self._reported = {uid: at for uid, at in self._reported.items() if uid in uids}
+        for request in live.values():
+            if request.phase is Phase.WAITING and request.uid not in self._complete:
+                await self._guarded(request.gang, self._finish(request))
+        for want, attempt in decision.create:
+            await self._guarded(want.gang, self._create(want, attempt))
+        for request in decision.delete:
+            await self._guarded(request.gang, self._delete(request))
+
+    # -- what is wanted -----------------------------------------------------------------------
+
+    async def _read(self) -> list[NodeRequest]:
+        """Return the requests that we created, of all namespaces."""
+        selector = f"{names.PROVISIONING_LABEL}=true"
+        path, more = f"{API}/provisioningrequests", ""
+        requests: list[NodeRequest] = []
+        for _ in range(_PAGES_MAX):  # what is beyond is found once some are deleted
+            params = {"labelSelector": selector, "limit": str(_PAGE)}
+            content = await self._client.get(path, **params, **({"continue": more} if more else {}))
+            page, more = decode_requests(content)
+            requests += page
+            if not more:
+                break
+        return requests
+
+    def _wants(self, requests: Iterable[NodeRequest], now_s: float) -> list[GangDemand]:
+        """Return the gangs that may have a request, the highest priority first, then the oldest.
+
+        Only so many gangs without a request are looked at as may get one soon.
+        """
+        requested = {request.gang for request in requests}
+        gangs, lacking = self._view.gangs, {}
+        for gang, refusal in self._view.refusals.items():
+            if refusal.reason in _LACKS_NODES and gang in gangs:
+                lacking[gang] = self._lacks_since.get(gang, now_s)
+        self._lacks_since = lacking
+        self._impossible = {gang: at for gang, at in self._impossible.items() if gang in gangs}
+        due = {gang for gang, at_s in lacking.items() if now_s - at_s >= self._config.after_s}
+
+        def turn(gang: GangId) -> tuple[int, float, GangId]:
+            return -gangs[gang].priority(), gangs[gang].waits_since_s(), gang
+
+        some = heapq.nsmallest(_LOOKED_AT * self._config.requests_max, due - requested, key=turn)
+        known = [gang for gang in requested if gang in gangs]
+        wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
+        return [want for want in wants if want is not None]
+
+    def _want(self, gang: GangId, *, lacks: bool) -> GangDemand | None:
+        state = self._view.gangs[gang]
+        if state.spec is None or state.undeclared:
+            return None
+        if state.state in _HAS_NODES:
+            return GangDemand(gang)
+        refusal = self._view.refusals.get(gang)
+        if state.state is not State.PENDING or (refusal and refusal.reason not in _KEEPS):
+            return None
+        if not state.is_plannable():  # in back-off
+            return GangDemand(gang)
+        pending = self._view.pending(gang)
+        base = base_name(gang, state.waits_since_s(), required_sets(pending))
+        return (
+            None if self._impossible.get(gang) == base else GangDemand(gang, base, pending, lacks)
+        )
+
+    # -- API calls ----------------------------------------------------------------------------
+
+    async def _guarded(self, gang: GangId, work: Awaitable[None]) -> None:
+        """Carry out one change; a failure is logged, and the next pass tries again."""
+        try:
+            await work
+        except KubeError as error:
+            log.warning("request for nodes of %s: %s", gang, error)
+
+    async def _create(self, want: GangDemand, attempt: int) -> None:
+        """Create a request, then its templates, which belong to it."""
+        if want.base is None or want.pending is None:
+            return
+        sets = required_sets(want.pending)
+        pods = await self._samples(want.gang, want.base, sets)
+        if pods is None:
+            return
+        config = self._config
+        name = f"{want.base}-{attempt}"
+        body = request_body(want.gang, name, sets, config.class_name, dict(config.parameters))
+        namespace = want.gang.partition("/")[0]
+        try:
+            answer = await self._client.create(_folder(namespace), body)
+        except Conflict:
+            return  # an earlier call created it; the next pass reads it
+        uid = msgspec.json.decode(answer)["metadata"]["uid"]
+        self._annotations[want.gang] = consuming(name, config.class_name)
+        log.info("nodes are requested for %s: %s", want.gang, name)
+        message = f"Nodes were requested: ProvisioningRequest {name}, attempt {attempt}."
+        self._hint(want.gang, message, "NodesRequested")
+        await self._create_templates(want.gang, want.base, name, uid, pods)
+
+    async def _finish(self, request: NodeRequest) -> None:
+        """Create the templates that an earlier process may not have created."""
+        state = self._view.gangs.get(request.gang)
+        if state is None or state.state is not State.PENDING:
+            return
+        sets = required_sets(self._view.pending(request.gang))
+        pods = await self._samples(request.gang, request.base, sets)
+        if pods is not None:
+            await self._create_templates(
+                request.gang, request.base, request.name, request.uid, pods
+            )
+
+    async def _samples(
+        self, gang: GangId, base: str, sets: Sequence[PodSet]
+    ) -> list[dict[str, Any]] | None:
+        """Return a pod of each set, or None if no request can describe the gang."""
+        if len(sets) > POD_SETS_MAX:
+            problem = f"it has {len(sets)} different pods, and {POD_SETS_MAX} are allowed"
+            self._refuse(gang, base, problem)
+            return None
+        try:
+            return [await self._sample(gang, pods.sample.name) for pods in sets]
+        except PodTemplateError as error:
+            self._refuse(gang, base, str(error))
+            return None
+
+    async def _create_templates(
+        self, gang: GangId, base: str, name: str, uid: str, pods: Sequence[dict[str, Any]]
+    ) -> None:
+        namespace = gang.partition("/")[0]
+        owner = {"apiVersion": f"{GROUP}/v1", "kind": "ProvisioningRequest"}
+        owner |= {"name": name, "uid": uid}
+        try:
+            for at, pod in enumerate(pods):
+                body = pod_template(template_name(name, at), pod, owner)
+                try:
+                    await self._client.create(f"/api/v1/namespaces/{namespace}/podtemplates", body)
+                except Conflict:
+                    continue
+        except (PodTemplateError, Invalid) as error:
+            self._refuse(gang, base, str(error))
+            return
+        self._complete.add(uid)
+
+    async def _sample(self, gang: GangId, member: PodName) -> dict[str, Any]:
+        """Return a pod of a gang, or the template of its role.
+
+        Raises:
+            NotFound: the pod is gone.
+            PodTemplateError: no object describes the pod.
+
+        """
+        state = self._view.gangs.get(gang)
+        namespace, _, group = gang.partition("/")
+        if state is None or member not in state.members:
+            raise NotFound(404, f"member {member} is gone")
+        entry = state.members[member]
+        pod = self._view.pod(entry.pod) if entry.pod is not None else None
+        if pod is not None:
+            path = f"/api/v1/namespaces/{namespace}/pods/{pod.name.partition('/')[2]}"
+            return _decoded(await self._client.get(path))
+        if ":" in group:
+            raise PodTemplateError("its pods do not exist yet")
+        path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{namespace}/podgroups/{group}"
+        spec = _decoded(await self._client.get(path)).get("spec") or {}
+        templates = {role.get("name"): role.get("template") for role in spec.get("roles") or ()}
+        template = templates.get(entry.role)
+        if not isinstance(template, dict):
+            raise PodTemplateError(f"its role {entry.role} has no template")
+        return template
+
+    def _refuse(self, gang: GangId, base: str, problem: str) -> None:
+        """Request nothing for a gang until it changes, and report why."""
+        self._impossible[gang] = base
+        log.warning("no nodes are requested for %s: %s", gang, problem)
+        self._hint(gang, f"No nodes can be requested: {problem[:300]}.", "NodesNotRequested")
+
+    async def _delete(self, request: NodeRequest) -> None:
+        """Delete a request by its uid; its templates are deleted with it."""
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": request.uid},
+        }
+        try:
+            await self._client.delete(f"{_folder(request.namespace)}/{request.name}", body)
+        except (NotFound, Conflict):
+            return
+        log.info("the request %s for %s is deleted", request.name, request.gang)
+
+    def _report(self, request: NodeRequest) -> None:
+        """Write an Event once a request is fulfilled or over."""
+        if self._reported.get(request.uid) is request.phase or request.phase not in _EVENTS:
+            return
+        self._reported[request.uid] = request.phase
+        reason, words = _EVENTS[request.phase]
+        says = f": {request.message}" if request.message else "."
+        log.info("request %s for %s: %s%s", request.name, request.gang, request.phase, says)
+        if request.gang in self._view.gangs:
+            self._hint(request.gang, f"{words} ProvisioningRequest {request.name}{says}", reason)
+
+
+def _folder(namespace: str) -> str:
+    return f"{API}/namespaces/{namespace}/provisioningrequests"
+
+
+def _decoded(content: bytes) -> dict[str, Any]:
+    value = json.loads(content)
+    return value if isinstance(value, dict) else {}
