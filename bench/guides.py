@@ -1,4 +1,4 @@
-"""The examples of the four guides, run to their ends, and what else the guides promise.
+"""The examples of the four guides, run to their ends, and figures of Katib, MLflow and consent.
 
 `make katib` and `make tracking` write two of the figures, in environments of their own. What is
 not there is left out of the figures, and a line says which command makes it.
