@@ -45,8 +45,8 @@ ELSEWHERE = {
     "gangsched local up --gpus": "it needs a GPU; tests/integration/test_gpus.py starts the same",
     "gangsched local up --tracking": "tests/integration/test_tracking.py starts what it starts",
     "gangsched web": "it serves until it is stopped; tests/integration/test_web_pages.py does",
-    "gangsched snapshot now.jsonl.gz": "tests/integration/test_web_pages.py writes one",
-    "gangsched web now.jsonl.gz": "tests/integration/test_web_pages.py serves one",
+    "gangsched snapshot cluster.jsonl.gz": "tests/integration/test_web_pages.py writes one",
+    "gangsched web cluster.jsonl.gz": "tests/integration/test_web_pages.py serves one",
     **{
         f"gangsched demo --guide {number}": "`make bench NAME=guides` runs the same"
         for number in range(1, 5)
