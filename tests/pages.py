@@ -44,6 +44,9 @@ ELSEWHERE = {
     "make test": "it is what runs the tests",
     "gangsched local up --gpus": "it needs a GPU; tests/integration/test_gpus.py starts the same",
     "gangsched local up --tracking": "tests/integration/test_tracking.py starts what it starts",
+    "kubectl port-forward -n gangsched-system deploy/gangsched-web 8042": (
+        "it forwards until it is stopped; tests/integration/test_deployed.py takes a free port"
+    ),
     "gangsched web": "it serves until it is stopped; tests/integration/test_web_pages.py does",
     "gangsched snapshot cluster.jsonl.gz": "tests/integration/test_web_pages.py writes one",
     "gangsched web cluster.jsonl.gz": "tests/integration/test_web_pages.py serves one",
@@ -133,6 +136,7 @@ RUNNERS = {
     ): "tests/integration/test_upstream_jobsets.py::runtime",
     ("docs/jobs/operators.md", "KubeRay"): "tests/integration/test_upstream_groups.py::kuberay",
     ("docs/jobs/operators.md", "LeaderWorkerSet"): "tests/integration/test_upstream_groups.py::lws",
+    ("docs/web.md", "In the cluster"): f"{_DEPLOYED}test_the_pages_are_served_to_tokens",
     ("docs/jobs/tracking.md", ""): "tests/integration/test_tracking.py::test_the_page",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",
     (

@@ -5,6 +5,7 @@ ended, and `wide` has 64 pods. The demo fails if a check fails.
 """
 
 import asyncio
+import contextlib
 import json
 import re
 import time
@@ -63,8 +64,12 @@ class _Observed:
     second_started_before_first_ended: bool = False
 
 
-def run(console: Console, binding: Binding = "extender") -> bool:
-    """Run the demo; return whether all checks succeeded."""
+Serve = Callable[[Path], None]
+"""Serves the pages of the cluster of a kubeconfig, until the user stops it by an interrupt."""
+
+
+def run(console: Console, binding: Binding = "extender", stay: Serve | None = None) -> bool:
+    """Run the demo, and `stay` with its control plane; return whether all checks succeeded."""
     examples = folder("examples")
     plane = Plane("demo")
     plane.down()
@@ -76,9 +81,14 @@ def run(console: Console, binding: Binding = "extender") -> bool:
     console.print(f"control plane and 102 nodes up in {up_s:.0f} s ({binding} binding)")
     try:
         observed = asyncio.run(_watch(plane.kubeconfig, examples, console))
+        succeeded = _summary(console, observed, time.monotonic() - started_s)
+        if stay is not None:
+            console.print("the control plane runs until you press Ctrl-C")
+            with contextlib.suppress(KeyboardInterrupt):
+                stay(plane.kubeconfig)
     finally:
         plane.down()
-    return _summary(console, observed, time.monotonic() - started_s)
+    return succeeded
 
 
 async def _watch(kubeconfig: Path, examples: Path, console: Console) -> _Observed:

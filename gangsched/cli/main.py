@@ -228,16 +228,31 @@ def web(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="of 127.0.0.1; 0 takes a free port")
     ] = 8042,
+    code: Annotated[
+        bool, typer.Option(help="print a code that logs in with the rights of the kubeconfig")
+    ] = True,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Serve pages of the cluster, its queues and gangs on this machine, until stopped."""
+    _serve_pages(snapshot, Access(kubeconfig, context), config, port, with_code=code)
+
+
+def _serve_pages(
+    snapshot: Path | None, access: Access, config: Path | None, port: int, *, with_code: bool
+) -> None:
+    """Serve the pages.
+
+    Raises:
+        ConfigError: the package of the templates is not installed.
+
+    """
     try:
         from gangsched.cli.web import show_pages  # noqa: PLC0415 -- the solver is heavy
     except ModuleNotFoundError as error:
         raise ConfigError("web: jinja2 is missing: pip install 'gangsched[web]'") from error
-    show_pages(snapshot, Access(kubeconfig, context), config, port)
+    show_pages(snapshot, access, config, port, with_code=with_code)
 
 
 @app.command()
@@ -247,6 +262,9 @@ def demo(
         int | None,
         typer.Option(help="run the examples of a public guide instead", min=1, max=4),
     ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="serve the pages of the cluster afterwards")
+    ] = False,
 ) -> None:
     """Run three gangs on a new local control plane and check what they do."""
     from gangsched.cli import guides  # noqa: PLC0415 -- keeps other commands quick
@@ -255,12 +273,19 @@ def demo(
     if binding not in ("extender", "direct"):
         raise ConfigError(f"--binding: {binding!r} is not allowed; use extender or direct")
     way: Literal["extender", "direct"] = "extender" if binding == "extender" else "direct"
+    if guide is not None and stay:
+        raise ConfigError("--stay: the examples of a guide end with their control plane")
     if guide is not None:
         ended_well = guides.run(console(), guide, way)
     else:
-        ended_well = run_demo(console(), way)
+        ended_well = run_demo(console(), way, _serve_demo if stay else None)
     if not ended_well:
         raise typer.Exit(1)
+
+
+def _serve_demo(kubeconfig: Path) -> None:
+    """Serve the pages of the demo's control plane on a free port."""
+    _serve_pages(None, Access(kubeconfig), None, 0, with_code=True)
 
 
 def add_plugin_commands() -> None:

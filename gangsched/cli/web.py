@@ -33,7 +33,7 @@ from gangsched.plugins import load_policies
 from gangsched.web.keeper import ModelKeeper, PageSource
 from gangsched.web.model import QueueRow, QuotaRow
 from gangsched.web.server import HOST, WebServer
-from gangsched.web.sessions import ViewerReviews, ViewerSessions
+from gangsched.web.sessions import ViewerReviews, ViewerSessions, new_code
 
 Say = Callable[[str], Any]
 
@@ -106,8 +106,10 @@ async def serve_snapshot(file: Path, config: SchedulerConfig, port: int, say: Sa
         await runner.cleanup()
 
 
-async def serve_cluster(access: Access, config: SchedulerConfig, port: int, say: Say) -> None:
-    """Serve the pages of a live cluster until cancelled."""
+async def serve_cluster(
+    access: Access, config: SchedulerConfig, port: int, say: Say, *, code: str | None
+) -> None:
+    """Serve the pages of a live cluster until cancelled; without a `code` only tokens log in."""
     policies = load_policies(config)
     async with KubeClient(access) as client, asyncio.TaskGroup() as group:
         changed: Callable[[], None] = _nothing
@@ -143,10 +145,10 @@ async def serve_cluster(access: Access, config: SchedulerConfig, port: int, say:
             return [gang.partition("/")[0] for gang in view.gangs], list(view.queues)
 
         changed = keeper.changed
-        sessions = ViewerSessions(ViewerReviews(client, names))
+        sessions = ViewerSessions(ViewerReviews(client, names), code)
         runner, bound = await WebServer(keeper, sessions).start(port)
         say(f"Serving {client.server} on http://{HOST}:{bound}/")
-        say(f"Log in with a token, or with the code {sessions.code}")
+        say(f"Log in with a token{f', or with the code {code}' if code else ''}")
         try:
             await keeper.run()
         finally:
@@ -157,8 +159,10 @@ def _nothing() -> None:
     """Ignore a fact that is observed before the pages are served."""
 
 
-def show_pages(snapshot: Path | None, access: Access, config: Path | None, port: int) -> None:
-    """Serve the pages until stopped.
+def show_pages(
+    snapshot: Path | None, access: Access, config: Path | None, port: int, *, with_code: bool = True
+) -> None:
+    """Serve the pages until stopped; a live cluster's without a code, where `with_code` is false.
 
     Raises:
         ConfigError: the port is in use, or the snapshot cannot be read.
@@ -169,6 +173,7 @@ def show_pages(snapshot: Path | None, access: Access, config: Path | None, port:
         if snapshot is not None:
             asyncio.run(serve_snapshot(snapshot, settings, port, typer.echo))
         else:
-            asyncio.run(serve_cluster(access, settings, port, typer.echo))
+            code = new_code() if with_code else None
+            asyncio.run(serve_cluster(access, settings, port, typer.echo, code=code))
     except OSError as error:
         raise ConfigError(f"--port: {error}") from error

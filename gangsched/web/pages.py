@@ -99,9 +99,10 @@ class PageWriter:
             chart=span_chart(row, request.model.now_s),
         )
 
-    def login(self, problem: str = "") -> str:
-        """Return the page that asks for a token."""
-        return self._templates.get_template("login.html").render(problem=problem)
+    def login(self, problem: str = "", *, has_code: bool) -> str:
+        """Return the page that asks for a token, or for the code too."""
+        template = self._templates.get_template("login.html")
+        return template.render(problem=problem, has_code=has_code)
 
     def failure(self, title: str, message: str) -> str:
         """Return a page with one sentence."""

@@ -123,7 +123,9 @@ def _gang_row(
     if spec is None and not members:
         return None
     placed = state.state is State.PLACED and spec is not None
-    finished = engine.view.is_finished(state)
+    # The PodGroup of a job that ended is deleted; its pods may stay.
+    left = spec is None and members.ended_count() == len(members)
+    finished = left or engine.view.is_finished(state)
     row = GangRow(
         id=str(state.id),
         queue=spec.queue if spec is not None else state.account[0],

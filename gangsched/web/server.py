@@ -204,7 +204,7 @@ class WebServer:
     async def _login_form(self, _: web.Request) -> web.StreamResponse:
         if self._sessions is None:
             raise web.HTTPSeeOther("/cluster")
-        return self._html(self._pages.login())
+        return self._html(self._pages.login(has_code=self._sessions.has_code))
 
     async def _log_in(self, request: web.Request) -> web.StreamResponse:
         if self._sessions is None:
@@ -214,7 +214,8 @@ class WebServer:
         try:
             cookie = await self._sessions.log_in(secret if isinstance(secret, str) else "")
         except LoginError as error:
-            return self._html(self._pages.login(str(error)), error.status)
+            text = self._pages.login(str(error), has_code=self._sessions.has_code)
+            return self._html(text, error.status)
         response = web.HTTPSeeOther("/cluster")
         response.set_cookie(self._cookie, cookie, path="/", httponly=True, samesite="Strict")
         raise response

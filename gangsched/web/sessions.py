@@ -32,6 +32,11 @@ _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
+def new_code() -> str:
+    """Return a code for the terminal, which cannot be guessed."""
+    return secrets.token_urlsafe(16)
+
+
 class LoginError(Exception):
     """A login failed; the message is for the viewer. `status` is that of HTTP."""
 
@@ -159,11 +164,15 @@ class ViewerSessions:
     """The sessions of a live cluster, by the value of the cookie."""
 
     def __init__(self, reviews: ViewerReviews, code: str | None = None) -> None:
-        self._reviews = reviews
-        self.code = code or secrets.token_urlsafe(16)
-        """What the terminal prints; it logs in as the account that reads the cluster."""
+        """Take `code`, which logs in as the account that reads the cluster; None: tokens alone."""
+        self._reviews, self._code = reviews, code
         self._sessions: dict[str, ViewerSession] = {}
         self._waiting = 0
+
+    @property
+    def has_code(self) -> bool:
+        """Return whether a code logs in too."""
+        return self._code is not None
 
     async def log_in(self, secret: str) -> str:
         """Return the cookie of a new session, for a token or for the code.
@@ -174,9 +183,9 @@ class ViewerSessions:
         """
         secret = secret.strip()
         if not secret or len(secret) > TOKEN_LETTERS_MAX or not secret.isascii():
-            raise LoginError("Enter a token or the code.", 400)
+            raise LoginError(f"Enter a token{' or the code' if self._code else ''}.", 400)
         now_s = time.monotonic()
-        if hmac.compare_digest(secret.encode(), self.code.encode()):
+        if self._code is not None and hmac.compare_digest(secret.encode(), self._code.encode()):
             session = ViewerSession("the account of the kubeconfig", EVERYTHING, now_s + SESSION_S)
         else:
             user, rights = await self._review(secret)

@@ -45,6 +45,7 @@ WORDS = {
     "WORD_CHECKSUM": '{{ include "gangsched.config" . | sha256sum }}',
     "WORD_RESOURCES": "{{- toYaml .Values.resources | nindent 10 }}",
     "WORD_EXTENDER_RESOURCES": "{{- toYaml .Values.extender.resources | nindent 10 }}",
+    "WORD_WEB_RESOURCES": "{{- toYaml .Values.web.resources | nindent 10 }}",
     "WORD_POLICIES": '{{ include "gangsched.policies" . }}',
 }
 """What stands in objects while they are YAML, and what it is in a template."""
@@ -89,6 +90,10 @@ def templates(kubectl: str) -> dict[str, str]:
         f'{{{{- define "gangsched.{name}" -}}}}\n{text}{{{{- end }}}}\n'
         for name, text in (("defaults", settings), ("kubeScheduler", profiles))
     )
+    known = {identity(one) for one in extender}
+    pages = [one for one in rendered(kubectl, "overlays/web") if identity(one) not in known]
+    text = "".join(f"---\n{_text(one)}" for one in pages)
+    files["web.yaml"] = f"{HEAD}{{{{- if .Values.web.enabled }}}}\n{text}{{{{- end }}}}\n"
     files["_config.tpl"] = HEAD + defined.replace(HOME, "{{ .Release.Namespace }}")
     return files
 
@@ -149,6 +154,9 @@ class _Plain(yaml.SafeDumper):
 
 def _values_in(document: Document) -> None:
     """Put values in place of what installations differ in."""
+    if document["metadata"]["name"] == "gangsched-web":
+        _values_of_pages(document)
+        return
     document["spec"]["replicas"] = "WORD_REPLICAS"
     template = document["spec"]["template"]
     (container,) = template["spec"]["containers"]
@@ -165,6 +173,17 @@ def _values_in(document: Document) -> None:
     container["args"] = [
         "WORD_BINDING" if one.startswith("--binding=") else one for one in container["args"]
     ]
+
+
+def _values_of_pages(document: Document) -> None:
+    """Put values in place of what installations of the pages differ in."""
+    template = document["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    container |= {"image": "WORD_IMAGE", "resources": "WORD_WEB_RESOURCES"}
+    metadata = template["metadata"]
+    metadata["annotations"] = (metadata.get("annotations") or {}) | {
+        "checksum/config": "WORD_CHECKSUM"
+    }
 
 
 def main() -> None:

@@ -149,6 +149,16 @@ def test_monitoring_is_a_value(helm):
         assert found[key] == one, key
 
 
+def test_the_pages_are_a_value(helm):
+    wanted = overlay("overlays/web")
+    del wanted["Namespace", "", HOME]
+    found = rendered(helm, "web.enabled=true")
+    assert found.keys() == wanted.keys()
+    for key, one in wanted.items():
+        if key[::2] != ("ConfigMap", "gangsched-config"):
+            assert found[key] == one, key
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [

@@ -5,8 +5,14 @@ security; kube-scheduler reaches the leader by its Service, with mutual TLS.
 """
 
 import asyncio
+import contextlib
 import json
+import re
+import subprocess
 import tarfile
+import urllib.error
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -21,7 +27,7 @@ from gangsched.cli.main import support_bundle
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
 from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions
+from gangsched.local.plane import PlaneOptions, client_environment
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -229,6 +235,64 @@ def _reader(namespace: str) -> str:
         "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": namespace}],
     }
     return yaml.safe_dump_all([role, account, binding])
+
+
+@contextlib.contextmanager
+def forwarded(cluster):
+    """Forward a free port to the pages, by the command of docs/web.md; yield its address."""
+    command = (cluster.plane.info()["kubectl"], "port-forward", "-n", HOME)
+    process = subprocess.Popen(
+        (*command, "deploy/gangsched-web", ":8042"),
+        env=client_environment(cluster.plane),
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    try:
+        line = process.stdout.readline()
+        port = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert port, line
+        yield f"http://127.0.0.1:{port[1]}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_page(url: str, token: str, path: str) -> str:
+    """Return a page as the viewer with a token reads it."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    form = urllib.parse.urlencode({"token": token}).encode()
+    request = urllib.request.Request(f"{url}/login", form, {"Origin": url})
+    opener.open(request, timeout=patience_s(30)).close()
+    with opener.open(f"{url}{path}", timeout=patience_s(30)) as answer:
+        return answer.read().decode()
+
+
+def test_the_pages_are_served_to_tokens(deployed, home, tmp_path):
+    """docs/web.md, below `In the cluster`, where another tenant's gang runs too."""
+    leader(deployed)
+    run(deployed, home, "own", FOR_EVER)
+    deployed.wait(lambda: deployed.is_true(home, "own", "Running"), "the job", WAIT_S)
+    deployed.kubectl("create", "role", "gangs", "-n", home, "--verb=list",
+                     "--resource=podgroups.gangsched.io")  # fmt: skip
+    deployed.kubectl("create", "rolebinding", "gangs", "-n", home, "--role=gangs",
+                     f"--serviceaccount={home}:default")  # fmt: skip
+    own = deployed.kubectl("create", "token", "default", "-n", home).strip()
+    other = deployed.kubectl("create", "token", "default", "-n", "default").strip()
+    Shell(tmp_path, deployed.plane.kubeconfig).walk("docs/web.md", "In the cluster")
+    deployed.wait(lambda: len(pods(deployed, "gangsched-web")) == 1, "the pages' pod", WAIT_S)
+    (pod,) = pods(deployed, "gangsched-web")
+    (container,) = deployed.json("get", "pod", pod, "-n", HOME)["spec"]["containers"]
+    for probe in ("readinessProbe", "livenessProbe"):
+        ask = ("exec", "-n", HOME, pod, "--", *container[probe]["exec"]["command"])
+        deployed.wait(lambda ask=ask: not deployed.kubectl(*ask, check=False), probe, WAIT_S)
+    with forwarded(deployed) as url:
+        assert f"{home}/own" in read_page(url, own, "/gangs")
+        assert home not in read_page(url, other, "/gangs")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            read_page(url, "nonsense", "/gangs")
+    assert " code " not in deployed.kubectl("logs", "-n", HOME, pod)
+    deployed.kubectl("delete", "deployment", "gangsched-web", "-n", HOME)
 
 
 def test_the_other_overlays_are_taken_by_the_api_server(deployed):

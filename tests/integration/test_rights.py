@@ -24,7 +24,7 @@ pytestmark = [
     ),
 ]
 NAME = "system:serviceaccount:gangsched-system:"
-ACCOUNTS = ("gangsched", "kube-scheduler")
+ACCOUNTS = ("gangsched", "gangsched-web", "kube-scheduler")
 VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
 
 Right = tuple[str, str, str]
@@ -89,7 +89,8 @@ UNUSED: dict[Right, str] = {
 
 def granted(account: str) -> set[Right]:
     """Return what the shipped roles let an account do."""
-    documents = [*shipped("manifests/base"), *shipped("manifests/extender", "rbac.yaml")]
+    parts = (("base",), ("extender", "rbac.yaml"), ("web", "rbac.yaml"))
+    documents = [one for folder, *names in parts for one in shipped(f"manifests/{folder}", *names)]
     bound = {
         (one["roleRef"]["kind"], one["roleRef"]["name"])
         for one in documents

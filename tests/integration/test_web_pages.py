@@ -11,6 +11,7 @@ from waiting import patience_s, until_async
 from gangsched.cli.web import serve_cluster, serve_snapshot
 from gangsched.config import load_config
 from gangsched.kube.client.access import Access
+from gangsched.web.sessions import new_code
 
 pytestmark = pytest.mark.by("direct")  # the pages read what the binding wrote
 
@@ -87,7 +88,7 @@ async def _live(cluster, namespace, other):
     access = Access(cluster.plane.kubeconfig)
 
     def work(say):
-        return serve_cluster(access, load_config(None), 0, say)
+        return serve_cluster(access, load_config(None), 0, say, code=new_code())
 
     async with served(work) as (url, code):
         async with viewer(url, code) as read:

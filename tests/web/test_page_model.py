@@ -140,6 +140,19 @@ def test_a_gang_without_pods_says_what_is_missing():
     assert row.reason == Reason.NO_GROUP.value
 
 
+def test_a_gang_whose_group_went_with_its_job_is_finished():
+    """The pods stay for their logs; while one of them runs, the group is missing."""
+    engine = an_engine(node("a"))
+    done = {"node": NodeName("a"), "ended": True}
+    for name in ("p", "q"):
+        engine.observe(pod(name, "job", **done), 0.0)
+    row = model_of(engine).gangs["ns/job"]
+    assert (row.state, row.reason) == ("Finished", "")
+    engine.observe(pod("r", "job"), 0.0)
+    row = model_of(engine).gangs["ns/job"]
+    assert row.reason == Reason.NO_GROUP.value
+
+
 def test_the_pods_of_a_large_gang_are_cut_off():
     engine = an_engine(node("a"))
     role = Role("worker", 3000, 3000, needs(8))

@@ -31,9 +31,12 @@ class ReviewClient:
         return json.dumps({"status": {"allowed": names in self.allowed}})
 
 
-def sessions(client, namespaces=("ns", "theirs"), queues=("q", "r")):
+CODE = "code-of-the-terminal"
+
+
+def sessions(client, namespaces=("ns", "theirs"), queues=("q", "r"), code=CODE):
     """Return the sessions of a cluster with these namespaces and queues."""
-    return ViewerSessions(ViewerReviews(client, lambda: (namespaces, queues)))
+    return ViewerSessions(ViewerReviews(client, lambda: (namespaces, queues)), code)
 
 
 async def test_rights_are_those_of_the_tokens_user():
@@ -64,11 +67,20 @@ async def test_reviews_of_many_namespaces_are_bounded():
 async def test_the_code_needs_no_review():
     client = ReviewClient()
     ours = sessions(client)
-    session = await ours.of(await ours.log_in(ours.code))
+    session = await ours.of(await ours.log_in(CODE))
     assert session.rights is EVERYTHING
     assert client.asked == []
     with pytest.raises(LoginError):
-        await ours.log_in(ours.code[:-1])
+        await ours.log_in(CODE[:-1])
+
+
+async def test_without_a_code_only_tokens_log_in():
+    ours = sessions(ReviewClient(), code=None)
+    assert not ours.has_code
+    for secret in ("", "None", CODE):
+        with pytest.raises(LoginError):
+            await ours.log_in(secret)
+    assert (await ours.of(await ours.log_in("t"))).user == "alice"
 
 
 async def test_a_revoked_token_ends_its_session(monkeypatch):

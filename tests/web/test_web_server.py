@@ -82,11 +82,14 @@ def active_parts(text):
     return parser.parts
 
 
+CODE = "code-of-the-terminal"
+
+
 @contextlib.asynccontextmanager
 async def site(source, *, login=False):
     """Serve the pages of a source."""
     keeper = ModelKeeper(source)
-    sessions = ViewerSessions(Reviews()) if login else None
+    sessions = ViewerSessions(Reviews(), CODE) if login else None
     runner, port = await WebServer(keeper, sessions).start(0)
     task = asyncio.ensure_future(keeper.run())
     jar = aiohttp.CookieJar(unsafe=True)
@@ -275,7 +278,7 @@ async def test_a_tenant_sees_the_own_gangs_and_anonymous_capacity():
 
 async def test_the_code_of_the_terminal_shows_everything():
     async with site(page_source(), login=True) as web:
-        answer, _ = await web.log_in(web.sessions.code)
+        answer, _ = await web.log_in(CODE)
         assert answer.status == 303
         _, text = await web.get("/gangs")
         assert "theirs/secret" in text
