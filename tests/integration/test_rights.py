@@ -24,7 +24,7 @@ pytestmark = [
     ),
 ]
 NAME = "system:serviceaccount:gangsched-system:"
-ACCOUNTS = ("gangsched", "gangsched-web", "kube-scheduler")
+ACCOUNTS = ("gangsched", "kube-scheduler")
 VERBS = {"get", "list", "watch", "create", "update", "patch", "delete"}
 
 Right = tuple[str, str, str]
