@@ -45,15 +45,25 @@ def visible_part(model: PageModel, rights: Rights, redact: Redact) -> PageModel:
         if rights.may_see_gang(name)
     }
     own_queues = {row.queue for row in gangs.values()}
+    queues = tuple(
+        _visible_queue(row, rights) for row in model.queues if _sees(row, rights, own_queues)
+    )
+    seen_queues = {row.name for row in queues}
     return replace(
         model,
         levels=model.levels if rights.nodes else (),
         nodes=tuple(_visible_node(node, rights) for node in model.nodes),
-        queues=tuple(
-            _visible_queue(row, rights) for row in model.queues if _sees(row, rights, own_queues)
-        ),
+        queues=queues,
         gangs=gangs,
         hidden_gangs=len(model.gangs) - len(gangs),
+        runs=tuple(
+            run if rights.may_see_gang(run.gang) else run._replace(gang="", queue="")
+            for run in model.runs
+        ),
+        windows=tuple(
+            row if rights.nodes else row._replace(name="", nodes=0) for row in model.windows
+        ),
+        samples={name: rows for name, rows in model.samples.items() if name in seen_queues},
     )
 
 

@@ -12,7 +12,7 @@ from gangsched.core.model.refusal import Reason
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
-from gangsched.web import tiles
+from gangsched.web.views import tiles
 from gangsched.web.model import QueueRow, Segment
 from gangsched.web.reading import (
     PODS_SHOWN,
