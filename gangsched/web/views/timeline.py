@@ -170,15 +170,17 @@ def usage_chart(model: PageModel, queue: str, reach_s: float) -> UsageChart | No
     if not total or not any(gpus for _, _, gpus in spans):
         return None
     levels = _levels(spans, model.now_s, reach_s)
+    present = _POINTS // 2
+    # Medians of single gangs are no plan: together they may need more than there is.
+    levels[present:] = [min(level, total) for level in levels[present:]]
     top = max(total, *levels)
     step = _WIDTH / _POINTS
     path = "".join(f"V{_CHART - level / top * _CHART:.1f}h{step:g}" for level in levels)
     capacity = _CHART - total / top * _CHART
     middle = _WIDTH // 2
-    peak = max(levels[_POINTS // 2 :])
     text = (
-        f"{amount(levels[_POINTS // 2 - 1])} of {amount(total)} GPUs are used by gangs now, "
-        f"{amount(peak)} at most later"
+        f"{amount(levels[present - 1])} of {amount(total)} GPUs are used by gangs now; "
+        "later is drawn by the median starts and ends"
     )
     picture = Markup(  # noqa: S704 -- numbers alone
         f'<svg class="usage" role="img" aria-label="{escape(text)}" '
