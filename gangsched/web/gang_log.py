@@ -6,6 +6,7 @@ A log follows one engine by its facts. It is bounded, and keeps what happened la
 from bisect import bisect_left, bisect_right
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 
 from gangsched.core import facts as f
@@ -36,6 +37,7 @@ class GangLog:
         self._count = 0
         self._states: dict[GangId, str] = {}
         self._running: dict[GangId, RunSpan] = {}
+        self._stopped: dict[GangId, RunSpan] = {}
         self._reasons: dict[GangId, str] = {}
         self._touched: dict[GangId, float] = {}
         self._changes: deque[float] = deque(maxlen=_CHANGES)
@@ -130,18 +132,30 @@ class GangLog:
             self._states[gang] = now
         run = self._running.pop(gang, None)
         if run is not None:
-            outcome = "ended" if now in (_FINISHED, _GONE) else "stopped"
-            self.runs.append(run._replace(ended_s=at_s, outcome=outcome))
+            over = now in (_FINISHED, _GONE)
+            run = run._replace(ended_s=at_s, outcome="ended" if over else "stopped")
+            self.runs.append(run)
+            if not over:
+                self._stopped[gang] = run
         if now == State.PLACED and state is not None and state.spec is not None:
             started_s = running_view(state).started_s
+            stopped = self._stopped.pop(gang, None)
+            if stopped is not None and stopped.started_s == started_s:
+                self._continue(stopped)
             gpus = sum(gpus_of(member.needs) for member in state.members.values())
             self._running[gang] = RunSpan(
                 str(gang), state.spec.queue, gpus, started_s, started_s, ""
             )
-            while len(self._running) > _RUNS:
-                del self._running[next(iter(self._running))]
+        for spans in (self._running, self._stopped):
+            while len(spans) > _RUNS:
+                del spans[next(iter(spans))]
         if not (now == _GONE and before == _FINISHED):
             self._write(gang, at_s, _sentence(state, before, now))
+
+    def _continue(self, run: RunSpan) -> None:
+        """Forget that a run was stopped: the scheduler was, and has found the run again."""
+        with suppress(ValueError):  # it may have been dropped
+            self.runs.remove(run)
 
     def _write(self, gang: GangId | None, at_s: float, text: str) -> None:
         if gang is None:

@@ -19,7 +19,7 @@ from gangsched.web.rights import Rights
 from gangsched.web.server import WebServer
 from gangsched.web.sessions import LoginError, ViewerSessions
 
-VIEWS = ("/cluster", "/queues", "/gangs", "/cluster?color=queue")
+VIEWS = ("/cluster", "/queues", "/gangs", "/cluster?color=queue", "/timeline")
 TOKEN = "a.token.of.mine"  # noqa: S105
 
 
@@ -65,7 +65,7 @@ class ActiveParts(HTMLParser):
         self.parts = []
 
     def handle_starttag(self, tag, attrs):
-        own = dict(attrs).get("src") == "/static/page.js"
+        own = dict(attrs).get("src") in ("/static/page.js", "/static/moment.js")
         if (tag == "script" and not own) or tag in ("img", "iframe", "object", "embed", "style"):
             self.parts.append(tag)
         for name, value in attrs:
@@ -127,6 +127,8 @@ async def test_every_view_of_a_file_is_served():
             ("/gangs?q=OWN+r1&state=Placed", "1 of 3 gangs"),
             ("/gang?name=ns/waits", "Expected start"),
             ("/gang?name=ns/own", "Expected end"),
+            ("/timeline", "16 of 17 GPUs are used by gangs now"),
+            ("/timeline?queue=default&period=6h", "starts in"),
         ):
             answer, text = await web.get(path)
             assert answer.status == 200, path
