@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
 
+import msgspec
+
 from gangsched.core import facts as f
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
@@ -133,7 +135,8 @@ class GangLog:
         run = self._running.pop(gang, None)
         if run is not None:
             over = now in (_FINISHED, _GONE)
-            run = run._replace(ended_s=at_s, outcome="ended" if over else "stopped")
+            outcome = "ended" if over else "stopped"
+            run = msgspec.structs.replace(run, ended_s=at_s, outcome=outcome)
             self.runs.append(run)
             if not over:
                 self._stopped[gang] = run

@@ -1,12 +1,13 @@
 """What the pages show: frozen values, which `reading.py` builds and `rights.py` restricts."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 Domain = tuple[str, ...]
 
 
-class Segment(NamedTuple):
+class Segment(msgspec.Struct, frozen=True):
     """The part of a node that one gang uses; "" for other pods, and for gangs of others."""
 
     gang: str
@@ -86,7 +87,7 @@ class QueueRow:
     namespaces: frozenset[str] | None = None
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True):
     """A moment in the future, and the range of eight of ten cases."""
 
     low_s: float
@@ -140,7 +141,7 @@ class GangRow:
         return self.state not in ("Placed", "Finished")
 
 
-class RunSpan(NamedTuple):
+class RunSpan(msgspec.Struct, frozen=True):
     """A run of a gang that ended; a `gang` of "" is one that the viewer may not see."""
 
     gang: str
@@ -151,14 +152,14 @@ class RunSpan(NamedTuple):
     outcome: str
 
 
-class LogLine(NamedTuple):
+class LogLine(msgspec.Struct, frozen=True):
     """Something that happened to a gang."""
 
     at_s: float
     text: str
 
 
-class WindowRow(NamedTuple):
+class WindowRow(msgspec.Struct, frozen=True):
     """A time in which nodes are set aside by an advance reservation, or from which they stop.
 
     An `end_s` of None is not known. A `name` of "" is one that the viewer may not see.
@@ -171,7 +172,7 @@ class WindowRow(NamedTuple):
     nodes: int
 
 
-class QueueSample(NamedTuple):
+class QueueSample(msgspec.Struct, frozen=True):
     """How much of its fair share a queue used at a moment, and how many of its gangs waited."""
 
     at_s: float
@@ -179,7 +180,7 @@ class QueueSample(NamedTuple):
     pending: int
 
 
-class JournalMoment(NamedTuple):
+class JournalMoment(msgspec.Struct, frozen=True):
     """Which moment of a journal is shown: its first and last, and the changes beside this one."""
 
     first_s: float
@@ -188,7 +189,7 @@ class JournalMoment(NamedTuple):
     later_s: float | None
 
 
-class PodRow(NamedTuple):
+class PodRow(msgspec.Struct, frozen=True):
     """One pod of a gang: its role, its node ("" for none), and its state."""
 
     name: str

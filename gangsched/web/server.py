@@ -9,18 +9,14 @@ from urllib.parse import urlencode, urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gangsched.web.keeper import ComputingError, ModelKeeper
-from gangsched.web.model import PageModel
+from gangsched.web.keeper import ModelKeeper
 from gangsched.web.moments import BusyError, JournalMoments
-from gangsched.web.rights import Rights, visible_part
-from gangsched.web.sessions import LOCAL, LoginError, ViewerSession, ViewerSessions
-from gangsched.web.views.pages import (
-    VIEW_NAMES,
-    GangParts,
-    NoPageError,
-    PageRequest,
-    PageWriter,
-)
+from gangsched.web.rest import QueryError
+from gangsched.web.rest_handlers import SESSION, RestHandlers, is_rest, json_answer
+from gangsched.web.rights import Rights
+from gangsched.web.sessions import LOCAL, LoginError, ViewerSessions
+from gangsched.web.views.pages import VIEW_NAMES, NoPageError, PageRequest, PageWriter
+from gangsched.web.visible import VisibleModels
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +27,7 @@ _STREAMS_MAX = 64
 _STREAM_WRITE_S = 10.0
 """A viewer that takes no data for longer is disconnected."""
 _STREAM_PING_S = 15.0
-_PARTS_KEPT, _PAGES_KEPT = 8, 16
+_PAGES_KEPT = 16
 _STATIC = {
     "page.css": "text/css",
     "page.js": "text/javascript",
@@ -39,7 +35,6 @@ _STATIC = {
 }
 _OPEN = ("/login", "/healthz", "/favicon.ico", *(f"/static/{name}" for name in _STATIC))
 _MOMENT = r"/at/{moment:-?\d{1,15}(?:\.\d{1,9})?}"
-_SESSION = web.RequestKey("session", ViewerSession)
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -60,9 +55,9 @@ class WebServer:
         self, pages: ModelKeeper | JournalMoments, sessions: ViewerSessions | None = None
     ) -> None:
         """Take what is shown: the present state, or the moments of a journal."""
-        self._shown, self._sessions = pages, sessions
+        self._sessions, self._visible = sessions, VisibleModels(pages)
+        self._rest = RestHandlers(self._visible, login=sessions is not None)
         self._pages = PageWriter()
-        self._parts: OrderedDict[tuple[int, int, Rights], PageModel] = OrderedDict()
         self._written: OrderedDict[tuple[int, int, Rights, str, str], str] = OrderedDict()
         self._streams = 0
         self._cookie = "gangsched"
@@ -81,6 +76,7 @@ class WebServer:
                 app.router.add_get(f"{place}/{name}", self._view)
             app.router.add_get(f"{place}/gang", self._gang)
             app.router.add_get(f"{place}/moment", self._go_to_moment)
+            self._rest.add_routes(app.router, place)
         app.router.add_get("/events", self._events)
         app.router.add_get("/static/{name}", self._static_file)
         app.router.add_get("/login", self._login_form)
@@ -116,18 +112,20 @@ class WebServer:
             _check_origin(request)
             response = await handler(request)
         except NoPageError as error:
-            response = self._html(self._pages.failure("Not found", str(error)), 404)
+            response = self._failure(request, "Not found", str(error), 404)
         except LoginError as error:
-            response = self._html(self._pages.failure("Not now", str(error)), error.status)
+            response = self._failure(request, "Not now", str(error), error.status)
         except BusyError as error:
-            response = self._html(self._pages.failure("Not now", str(error)), 503)
+            response = self._failure(request, "Not now", str(error), 503)
+        except QueryError as error:
+            response = self._failure(request, "Bad request", str(error), 400)
         except web.HTTPException as error:
             error.headers.update(_HEADERS)
             raise
         except Exception:
             log.exception("%s failed", request.path)
             sentence = "The page failed; the log of gangsched web has the error."
-            response = self._html(self._pages.failure("Error", sentence), 500)
+            response = self._failure(request, "Error", sentence, 500)
         if not response.prepared:
             response.headers.update(_HEADERS)
         return response
@@ -136,37 +134,27 @@ class WebServer:
     async def _identify(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Find the session of a request, or send the viewer to the login."""
         if self._sessions is None:
-            request[_SESSION] = LOCAL
+            request[SESSION] = LOCAL
             return await handler(request)
         if request.path in _OPEN:
             return await handler(request)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if is_rest(request) and scheme.lower() == "bearer":
+            request[SESSION] = await self._sessions.of_token(token.strip())
+            return await handler(request)
         session = await self._sessions.of(request.cookies.get(self._cookie, ""))
         if session is None:
+            if is_rest(request):
+                raise LoginError("Send a token: Authorization: Bearer TOKEN.")
             if request.path == "/events":
                 raise web.HTTPUnauthorized(text="log in first\n")
             raise web.HTTPSeeOther("/login")
-        request[_SESSION] = session
+        request[SESSION] = session
         return await handler(request)
 
     async def _keeper(self, request: web.Request) -> ModelKeeper:
         """Return the keeper of the moment that a request names, or of the present."""
-        if isinstance(self._shown, ModelKeeper):
-            return self._shown
-        moment = request.match_info.get("moment")
-        return await self._shown.keeper(self._shown.last_s if moment is None else float(moment))
-
-    async def _visible(self, request: web.Request, keeper: ModelKeeper) -> PageModel:
-        """Return the model as the viewer of a request sees it."""
-        model = keeper.model or await keeper.after(0)
-        rights = request[_SESSION].rights
-        key = keeper.number, model.version, rights
-        known = self._parts.get(key)
-        if known is None:
-            work = asyncio.to_thread(visible_part, model, rights, keeper.source.redact)
-            known = self._parts[key] = await work
-            while len(self._parts) > _PARTS_KEPT:
-                self._parts.popitem(last=False)
-        return known
+        return await self._visible.keeper(request.match_info.get("moment"))
 
     # -- pages --------------------------------------------------------------------------------
 
@@ -180,8 +168,8 @@ class WebServer:
         return web.Response(status=204)
 
     async def _view(self, request: web.Request) -> web.StreamResponse:
-        keeper, viewer = await self._keeper(request), request[_SESSION]
-        model = await self._visible(request, keeper)
+        keeper, viewer = await self._keeper(request), request[SESSION]
+        model = await self._visible.model(keeper, viewer.rights)
         key = keeper.number, model.version, viewer.rights, viewer.user, request.path_qs
         known = self._written.get(key)
         if known is None:
@@ -193,40 +181,27 @@ class WebServer:
         return self._html(known)
 
     async def _gang(self, request: web.Request) -> web.StreamResponse:
-        keeper = await self._keeper(request)
-        model = await self._visible(request, keeper)
-        asked = PageRequest(model, request[_SESSION], request.query, _here(request))
-        name = request.query.get("name", "")[:1000]
-        row = model.gangs.get(name)
-        if row is None:
-            raise NoPageError(f"There is no gang {name[:200]!r}.")
-        remedies: tuple[tuple[str, ...], str] = (), ""
-        redact, rights = keeper.source.redact, request[_SESSION].rights
-        if row.waits:
-            try:
-                messages = await keeper.remedies(name)
-                if not rights.everything:
-                    messages = tuple(redact(message, name) for message in messages)
-                remedies = messages, ""
-            except ComputingError as error:
-                remedies = (), str(error)
-        story = keeper.story(name)
-        if not rights.everything:
-            story = tuple(line._replace(text=redact(line.text, name)) for line in story)
-        parts = GangParts(keeper.pods(name), remedies, story)
+        keeper, name = await self._keeper(request), request.query.get("name", "")
+        viewer = request[SESSION]
+        row, parts = await self._visible.gang(keeper, viewer.rights, name)
+        model = await self._visible.model(keeper, viewer.rights)
+        asked = PageRequest(model, viewer, request.query, _here(request))
         return self._html(await asyncio.to_thread(self._pages.gang, asked, row, parts))
 
     async def _go_to_moment(self, request: web.Request) -> web.StreamResponse:
         """Show a view at another moment: `part` of the journal's time, from 0 to 1000."""
-        if isinstance(self._shown, ModelKeeper):
-            raise NoPageError("Only a journal has other moments.")
         query = dict(request.query)
         view, part = query.pop("view", ""), query.pop("part", "")
         if view not in (*VIEW_NAMES, "gang") or not (part.isascii() and part.isdigit()):
             raise NoPageError("A moment is a view and a part from 0 to 1000.")
-        at_s = self._shown.moment_at(int(part[:5]) / 1000)
+        at_s = self._visible.moment_at(int(part[:5]) / 1000)
         asked = f"?{urlencode(query)}" if query else ""
         raise web.HTTPSeeOther(f"/at/{at_s:.3f}/{view}{asked}")
+
+    def _failure(self, request: web.Request, title: str, message: str, status: int) -> web.Response:
+        if is_rest(request):
+            return json_answer({"error": message}, status)
+        return self._html(self._pages.failure(title, message), status)
 
     def _html(self, text: str, status: int = 200) -> web.Response:
         response = web.Response(
@@ -273,13 +248,14 @@ class WebServer:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send the version of each new model; a viewer that is late gets only the newest."""
-        if not isinstance(self._shown, ModelKeeper):
+        keeper = self._visible.present
+        if keeper is None:
             raise web.HTTPNotFound
         if self._streams >= _STREAMS_MAX:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n")
         self._streams += 1
         try:
-            return await self._stream(request, self._shown)
+            return await self._stream(request, keeper)
         finally:
             self._streams -= 1
 

@@ -15,6 +15,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.web import keeper as keeper_module
 from gangsched.web import server as server_module
 from gangsched.web.keeper import ComputingError, ModelKeeper
+from gangsched.web.moments import JournalMoments
 from gangsched.web.rights import Rights
 from gangsched.web.server import WebServer
 from gangsched.web.sessions import LoginError, ViewerSessions
@@ -87,11 +88,11 @@ CODE = "code-of-the-terminal"
 
 @contextlib.asynccontextmanager
 async def site(source, *, login=False):
-    """Serve the pages of a source."""
-    keeper = ModelKeeper(source)
+    """Serve the pages of a source, or of the moments of a journal."""
+    keeper = source if isinstance(source, JournalMoments) else ModelKeeper(source)
     sessions = ViewerSessions(Reviews(), CODE) if login else None
     runner, port = await WebServer(keeper, sessions).start(0)
-    task = asyncio.ensure_future(keeper.run())
+    task = asyncio.ensure_future(asyncio.sleep(0) if keeper is source else keeper.run())
     jar = aiohttp.CookieJar(unsafe=True)
     try:
         async with aiohttp.ClientSession(cookie_jar=jar) as session:
@@ -100,6 +101,8 @@ async def site(source, *, login=False):
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await runner.cleanup()
+        if isinstance(keeper, JournalMoments):
+            await keeper.close()
 
 
 async def forecasted(keeper):

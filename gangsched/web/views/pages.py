@@ -277,7 +277,8 @@ def span_chart(row: GangRow, now_s: float) -> dict[str, Any] | None:
     if span is None:
         return None
     length_s = max(span.high_s - now_s, 1.0) * 1.05
-    places = [round(max(at_s - now_s, 0.0) / length_s * 600, 1) for at_s in span]
+    times = (span.low_s, span.median_s, span.high_s)
+    places = [round(max(at_s - now_s, 0.0) / length_s * 600, 1) for at_s in times]
     return {"what": "end" if row.state == "Placed" else "start", "span": span, "at": places}
 
 

@@ -84,7 +84,8 @@ def _present(row: TimelineRow, gang: GangRow, now_s: float) -> None:
     if start is None or start.span is None:
         row.order, row.text = (3, 0.0), gang.reason or "no start is predicted"
         return
-    low_s, median_s, high_s = start.span
+    span = start.span
+    low_s, median_s, high_s = span.low_s, span.median_s, span.high_s
     row.bars.append((f"will {colour}", median_s, median_s + start.runtime_s))
     row.bars.append(("range", low_s, high_s))
     if start.reserved_s is not None:
