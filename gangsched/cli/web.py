@@ -32,8 +32,11 @@ from gangsched.web.model import QueueRow, QuotaRow
 from gangsched.web.moments import JournalMoments, JournalReader
 from gangsched.web.server import HOST, WebServer
 from gangsched.web.sessions import ViewerReviews, ViewerSessions, new_code
+from gangsched.web.what_if import WhatIfChange
 
 Say = Callable[[str], Any]
+
+_ORDER = "order"
 
 
 def page_queues(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow, ...]:
@@ -58,6 +61,24 @@ def page_queues(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow,
             )
         )
     return tuple(rows)
+
+
+def make_change(
+    config: SchedulerConfig, policies: Policies
+) -> Callable[[SchedulingEngine, WhatIfChange, float], Policies]:
+    """Return what makes the changes of a what-if, as `gangsched what-if` makes them."""
+
+    def make(engine: SchedulingEngine, change: WhatIfChange, now_s: float) -> Policies:
+        texts = (change.quota, change.nodes, change.priority, change.book)
+        try:
+            queries.Changes(*([text] if text else [] for text in texts)).make(engine, now_s)
+        except ConfigError as error:
+            raise ConfigError(f"{str(error).removeprefix('--')}.") from error  # no option here
+        if not change.order:
+            return policies
+        return load_policies(config.model_copy(update={_ORDER: change.order, "order_options": {}}))
+
+    return make
 
 
 def _quota_row(engine: SchedulingEngine, queue: str, data: dict[str, Any]) -> QuotaRow:
@@ -96,6 +117,7 @@ async def serve_file(file: Path, config: SchedulerConfig, port: int, say: Say) -
             effort=effort_of(config),
             forecast_deadline_s=config.forecast_deadline_s,
             budget=budget_of(config),
+            make_change=make_change(config, policies),
         )
 
     with console().status(f"reading {file}") as status:
@@ -146,6 +168,7 @@ async def serve_cluster(
                 budget=budget_of(settings),
                 protected=await disruption_budgets.protected(client, view),
                 log=log,
+                make_change=make_change(settings, policies),
             )
         )
 

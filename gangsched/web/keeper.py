@@ -27,6 +27,7 @@ from gangsched.web.gang_log import GangLog
 from gangsched.web.model import JournalMoment, LogLine, PageModel, PodRow, QueueRow, QueueSample
 from gangsched.web.reading import GangRows, ModelHeader, Past, PlannedStarts, page_model, pods_of
 from gangsched.web.rights import Redact
+from gangsched.web.what_if import MakeChange, WhatIf, WhatIfAnswer, WhatIfChange, WhatIfError
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ _TIME_PASSES_S = 10.0
 _PLAN_S, _REMEDIES_S, _GRACE_S = 30.0, 15.0, 30.0
 _REMEDIES_WAITING = 16
 _REMEDIES_KEPT = 256
+_ANSWERS_WAITING, _ANSWERS_KEPT, _ANSWER_KEPT_S = 4, 16, 60.0
 _SAMPLE_S, _SAMPLES_KEPT = 10.0, 360
 _numbers = itertools.count()
 
@@ -66,6 +68,9 @@ class PageSource:
     log: GangLog | None = None
     """What happened before; None: nothing is known of it."""
 
+    make_change: MakeChange | None = None
+    """Makes the changes of a what-if; None: there is none."""
+
     moment: JournalMoment | None = None
     earlier_samples: Samples = field(default_factory=dict)
 
@@ -87,6 +92,8 @@ class ModelKeeper:
         self._version = 0
         self._remedies: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._one_remedy, self._waiting = asyncio.Semaphore(1), 0
+        self._one_answer, self._asking = asyncio.Semaphore(1), 0
+        self._answers: dict[WhatIfChange, WhatIfAnswer] = {}
 
     def changed(self) -> None:
         """Record that the engine observed a fact."""
@@ -119,6 +126,41 @@ class ModelKeeper:
         """Return what happened to a gang, the last first."""
         log = self.source.log
         return () if log is None else log.story(gang, self.source.now_s())
+
+    async def what_if(self, change: WhatIfChange) -> WhatIfAnswer:
+        """Return which starts a change would change; an answer is kept for a while.
+
+        Raises:
+            WhatIfError: the change is malformed, or too much is asked now.
+
+        """
+        source = self.source
+        if source.make_change is None:
+            raise WhatIfError("This server compares nothing.")
+        if self._asking >= _ANSWERS_WAITING:
+            raise WhatIfError("Too many changes are compared now; try again.")
+        self._asking += 1
+        try:
+            async with self._one_answer:
+                known = self._answers.get(change)
+                now_s = source.now_s()
+                if known is not None and now_s - known.at_s <= _ANSWER_KEPT_S:
+                    return known
+                compared = WhatIf(
+                    source.engine,
+                    source.policies,
+                    source.make_change,
+                    source.effort,
+                    source.forecast_deadline_s,
+                )
+                answer = await compared.answer(change, now_s)
+        finally:
+            self._asking -= 1
+        self._answers.pop(change, None)
+        self._answers[change] = answer
+        while len(self._answers) > _ANSWERS_KEPT:
+            del self._answers[next(iter(self._answers))]
+        return answer
 
     # -- loops --------------------------------------------------------------------------------
 

@@ -15,8 +15,16 @@ from gangsched.web.rest import QueryError
 from gangsched.web.rest_handlers import SESSION, RestHandlers, is_rest, json_answer
 from gangsched.web.rights import Rights
 from gangsched.web.sessions import LOCAL, LoginError, ViewerSessions
-from gangsched.web.views.pages import VIEW_NAMES, NoPageError, PageRequest, PageWriter
+from gangsched.web.views.pages import (
+    VIEW_NAMES,
+    NoPageError,
+    PageRequest,
+    PageWriter,
+    WhatIfParts,
+    change_of,
+)
 from gangsched.web.visible import VisibleModels
+from gangsched.web.what_if import WhatIfError
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +83,7 @@ class WebServer:
             for name in VIEW_NAMES:
                 app.router.add_get(f"{place}/{name}", self._view)
             app.router.add_get(f"{place}/gang", self._gang)
+            app.router.add_get(f"{place}/what-if", self._what_if)
             app.router.add_get(f"{place}/moment", self._go_to_moment)
             self._rest.add_routes(app.router, place)
         app.router.add_get("/events", self._events)
@@ -188,11 +197,25 @@ class WebServer:
         asked = PageRequest(model, viewer, request.query, _here(request))
         return self._html(await asyncio.to_thread(self._pages.gang, asked, row, parts))
 
+    async def _what_if(self, request: web.Request) -> web.StreamResponse:
+        keeper, viewer = await self._keeper(request), request[SESSION]
+        model = await self._visible.model(keeper, viewer.rights)
+        asked = PageRequest(model, viewer, request.query, _here(request))
+        change, answer, problem = change_of(request.query), None, ""
+        if change:
+            try:
+                answer = await self._visible.what_if(keeper, viewer.rights, change)
+            except WhatIfError as error:
+                problem = str(error)
+        orders = tuple(sorted(keeper.source.policies.orders))
+        parts = WhatIfParts(change, answer, problem, orders)
+        return self._html(await asyncio.to_thread(self._pages.what_if, asked, parts))
+
     async def _go_to_moment(self, request: web.Request) -> web.StreamResponse:
         """Show a view at another moment: `part` of the journal's time, from 0 to 1000."""
         query = dict(request.query)
         view, part = query.pop("view", ""), query.pop("part", "")
-        if view not in (*VIEW_NAMES, "gang") or not (part.isascii() and part.isdigit()):
+        if view not in (*VIEW_NAMES, "gang", "what-if") or not (part.isascii() and part.isdigit()):
             raise NoPageError("A moment is a view and a part from 0 to 1000.")
         at_s = self._visible.moment_at(int(part[:5]) / 1000)
         asked = f"?{urlencode(query)}" if query else ""

@@ -10,6 +10,7 @@ from gangsched.web.model import GangRow, PageModel
 from gangsched.web.moments import JournalMoments
 from gangsched.web.rights import Rights, visible_part
 from gangsched.web.views.pages import GangParts, NoPageError
+from gangsched.web.what_if import WhatIfAnswer, WhatIfChange, check_visible, visible_answer
 
 _KEPT = 8
 
@@ -88,3 +89,16 @@ class VisibleModels:
                 msgspec.structs.replace(line, text=redact(line.text, name)) for line in story
             )
         return row, GangParts(keeper.pods(name), remedies, story)
+
+    async def what_if(
+        self, keeper: ModelKeeper, rights: Rights, change: WhatIfChange
+    ) -> WhatIfAnswer:
+        """Return which starts of the viewer's gangs a change would change.
+
+        Raises:
+            WhatIfError: the change is malformed, or names what the viewer may not see.
+
+        """
+        check_visible(change, await self.model(keeper, rights))
+        answer = await keeper.what_if(change)
+        return visible_answer(answer, await self.model(keeper, rights))

@@ -6,15 +6,18 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from gangsched.core.model.pods import GPU
 from gangsched.web.model import GangRow, LogLine, NodeTile, PageModel, PodRow, QueueSample
 from gangsched.web.sessions import ViewerSession
 from gangsched.web.views import tiles, timeline
+from gangsched.web.views.change_yaml import change_yaml
 from gangsched.web.views.texts import amount, describe, duration, summary, utc_text
+from gangsched.web.what_if import WhatIfAnswer, WhatIfChange
 
 ROWS_ON_PAGE = 100
 QUERY_LETTERS_MAX = 200
 _NODES_IN_DETAIL = 64
-_QUERY_ITEMS = 10
+_QUERY_ITEMS, _CHOICES = 16, 500
 _LEGEND = 12
 _STATES = ("Placed", "Binding", "Reserved", "Pending", "Gathering", "Broken", "Finished")
 
@@ -68,6 +71,16 @@ class GangParts:
     story: tuple[LogLine, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WhatIfParts:
+    """A change with its answer, or with the problem why there is none, and the orders to choose."""
+
+    change: WhatIfChange
+    answer: WhatIfAnswer | None
+    problem: str
+    orders: tuple[str, ...]
+
+
 class PageWriter:
     """Writes the pages of a server."""
 
@@ -94,6 +107,24 @@ class PageWriter:
             "chart": span_chart(row, request.model.now_s),
         }
         return self._write("gang", request, values)
+
+    def what_if(self, request: PageRequest, parts: WhatIfParts) -> str:
+        """Return the page that compares a change, with its answer or with why there is none."""
+        model, answer = request.model, parts.answer
+        rows = answer.changed[:ROWS_ON_PAGE] if answer is not None else ()
+        values = {
+            "form": _form_of(request.query),
+            "answer": answer,
+            "rows": rows,
+            "more": len(answer.changed) - len(rows) if answer is not None else 0,
+            "problem": parts.problem,
+            "yaml": change_yaml(parts.change, model.now_s) if answer is not None else "",
+            "queues": [row.name for row in model.queues[:_CHOICES]],
+            "nodes": [node.name for node in model.nodes if node.name][:_CHOICES],
+            "gangs": [row.id for row in model.gangs.values() if row.waits][:_CHOICES],
+            "orders": parts.orders,
+        }
+        return self._write("what-if", request, values)
 
     def _write(self, name: str, request: PageRequest, values: Mapping[str, Any]) -> str:
         return self._templates.get_template(f"{name}.html").render(
@@ -266,6 +297,33 @@ _VIEWS = {
     "timeline": _timeline,
 }
 VIEW_NAMES = tuple(_VIEWS)
+
+
+# -- what if ------------------------------------------------------------------------------------
+
+_FIELDS = (
+    "queue", "resource", "amount", "count", "node", "gang", "priority",
+    "book_nodes", "book_in", "book_hours", "order",
+)  # fmt: skip
+
+
+def _form_of(query: Query) -> dict[str, str]:
+    return {name: query.get(name, "").strip()[:QUERY_LETTERS_MAX] for name in _FIELDS}
+
+
+def change_of(query: Query) -> WhatIfChange:
+    """Return the change that the form of a query asks for."""
+    form = _form_of(query)
+    quota = nodes = priority = book = ""
+    if form["amount"]:
+        quota = f"{form['queue']}:{form['resource'] or GPU}={form['amount']}"
+    if form["count"]:
+        nodes = f"{form['count']}:{form['node']}"
+    if form["priority"]:
+        priority = f"{form['gang']}={form['priority']}"
+    if form["book_nodes"]:
+        book = f"{form['book_nodes']}:{form['book_in'] or 0}:{form['book_hours'] or 1}"
+    return WhatIfChange(quota, nodes, priority, book, form["order"])
 
 
 # -- pictures of times --------------------------------------------------------------------------
