@@ -20,7 +20,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.web.model import LogLine, RunSpan
-from gangsched.web.reading import gpus_of, is_over
+from gangsched.web.reading import gpus_of_pod, is_over
 
 _LINES_OF_A_GANG, _GANGS, _LINES = 200, 20_000, 200_000
 _RUNS = 10_000
@@ -96,7 +96,7 @@ class GangLog:
                 self._write(eviction.gang, at_s, f"{text} {gang}.")
 
     def refused(self, refusals: Mapping[GangId, Refusal], at_s: float) -> None:
-        """Take why pending gangs wait; a gang whose reason is the same as before gets no line."""
+        """Take why pending gangs wait; a gang with the same reason as before gets no line."""
         self.settle()
         for gang, refusal in refusals.items():
             if self._reasons.get(gang) != refusal.reason:
@@ -145,7 +145,7 @@ class GangLog:
             stopped = self._stopped.pop(gang, None)
             if stopped is not None and stopped.started_s == started_s:
                 self._continue(stopped)
-            gpus = sum(gpus_of(member.needs) for member in state.members.values())
+            gpus = sum(gpus_of_pod(member.needs) for member in state.members.values())
             self._running[gang] = RunSpan(
                 str(gang), state.spec.queue, gpus, started_s, started_s, ""
             )

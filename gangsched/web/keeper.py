@@ -27,7 +27,13 @@ from gangsched.web.gang_log import GangLog
 from gangsched.web.model import JournalMoment, LogLine, PageModel, PodRow, QueueRow, QueueSample
 from gangsched.web.reading import GangRows, ModelHeader, Past, PlannedStarts, page_model, pods_of
 from gangsched.web.rights import Redact
-from gangsched.web.what_if import MakeChange, WhatIf, WhatIfAnswer, WhatIfChange, WhatIfError
+from gangsched.web.what_if import (
+    MakeChange,
+    StartComparison,
+    WhatIfAnswer,
+    WhatIfChange,
+    WhatIfError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +87,7 @@ class ModelKeeper:
     def __init__(self, source: PageSource) -> None:
         self.source = source
         self.number = next(_numbers)
-        """Tells this keeper's versions from those of others."""
+        """Its number: versions are those of one keeper."""
 
         self.model: PageModel | None = None
         self._samples = dict(source.earlier_samples)
@@ -146,7 +152,7 @@ class ModelKeeper:
                 now_s = source.now_s()
                 if known is not None and now_s - known.at_s <= _ANSWER_KEPT_S:
                     return known
-                compared = WhatIf(
+                compared = StartComparison(
                     source.engine,
                     source.policies,
                     source.make_change,

@@ -30,7 +30,7 @@ MakeSource = Callable[[SchedulingEngine, float], PageSource]
 """Returns the source of the pages of an engine at a moment."""
 
 
-class BusyError(Exception):
+class ReadingBusyError(Exception):
     """Too many moments are read at once."""
 
 
@@ -155,12 +155,12 @@ class JournalMoments:
         """Return the keeper of a moment; a moment beyond the journal is its first or last.
 
         Raises:
-            BusyError: too many moments are read now.
+            ReadingBusyError: too many moments are read now.
 
         """
         at_s = min(max(at_s, self._reader.first_s), self._reader.last_s)
         if self._waiting >= _READINGS_WAITING:
-            raise BusyError("Too many moments of the journal are read now; try again.")
+            raise ReadingBusyError("Too many moments of the journal are read now; try again.")
         self._waiting += 1
         try:
             async with self._reading:

@@ -169,7 +169,7 @@ def _gang_row(
         pods_min=state.minimum(),
         pods_bound=members.bound_count(),
         pods=len(members),
-        gpus=sum(gpus_of(member.needs) for member in members.values()),
+        gpus=sum(gpus_of_pod(member.needs) for member in members.values()),
         queued_since_s=state.queued_since_s,
     )
     if finished:
@@ -269,7 +269,7 @@ def _pod_state(member: MemberState) -> str:
 # -- nodes --------------------------------------------------------------------------------------
 
 
-def gpus_of(needs: PodRequirements) -> float:
+def gpus_of_pod(needs: PodRequirements) -> float:
     """Return the GPUs of a pod, with its parts of GPUs."""
     milli = 0
     for resource, amount in needs.requests:
@@ -346,7 +346,7 @@ def _segments(
         holder = allocation.holder
         key = (str(holder), queues.get(holder, "")) if holder is not None else _OTHER
         if by_gpu:
-            amount = gpus_of(allocation.needs)
+            amount = gpus_of_pod(allocation.needs)
         else:
             amount = dict(allocation.needs.requests).get("cpu", 0) / cores
         if amount:

@@ -10,7 +10,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from gangsched.web.keeper import ModelKeeper
-from gangsched.web.moments import BusyError, JournalMoments
+from gangsched.web.moments import JournalMoments, ReadingBusyError
 from gangsched.web.rest import QueryError
 from gangsched.web.rest_handlers import SESSION, RestHandlers, is_rest, json_answer
 from gangsched.web.rights import Rights
@@ -124,7 +124,7 @@ class WebServer:
             response = self._failure(request, "Not found", str(error), 404)
         except LoginError as error:
             response = self._failure(request, "Not now", str(error), error.status)
-        except BusyError as error:
+        except ReadingBusyError as error:
             response = self._failure(request, "Not now", str(error), 503)
         except QueryError as error:
             response = self._failure(request, "Bad request", str(error), 400)

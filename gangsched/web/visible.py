@@ -31,7 +31,7 @@ class VisibleModels:
         """Return the keeper of a moment, None for the present or the end of the journal.
 
         Raises:
-            BusyError: too many moments are read now.
+            ReadingBusyError: too many moments are read now.
 
         """
         if isinstance(self._shown, ModelKeeper):

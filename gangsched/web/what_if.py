@@ -104,7 +104,7 @@ def check_visible(change: WhatIfChange, model: PageModel) -> None:
 
 
 @dataclass(slots=True)
-class WhatIf:
+class StartComparison:
     """Computes answers on copies of an engine, in a thread."""
 
     engine: SchedulingEngine

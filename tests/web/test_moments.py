@@ -12,7 +12,7 @@ from gangsched.core.planning.forecast import Effort
 from gangsched.web import moments
 from gangsched.web.keeper import PageSource
 from gangsched.web.model import QueueRow
-from gangsched.web.moments import BusyError, JournalMoments, JournalReader
+from gangsched.web.moments import JournalMoments, JournalReader, ReadingBusyError
 
 GANGS = 40
 
@@ -105,7 +105,7 @@ async def test_viewers_of_one_moment_share_it_and_few_are_kept(reader):
         assert late.source.now_s() == reader.last_s
         waiting = [asyncio.ensure_future(shown.keeper(70.0 + n)) for n in range(40)]
         answers = await asyncio.gather(*waiting, return_exceptions=True)
-        assert any(isinstance(answer, BusyError) for answer in answers)
+        assert any(isinstance(answer, ReadingBusyError) for answer in answers)
         assert not any(isinstance(answer, AssertionError) for answer in answers)
     finally:
         await shown.close()

@@ -30,7 +30,7 @@ def change_yaml(change: WhatIfChange, now_s: float) -> str:
         parts.append(_document(text, _object("Reservation", "what-if", spec)))
     if change.priority:
         gang, _, number = change.priority.rpartition("=")
-        parts.append(f"# The job of {gang} needs a priorityClassName whose value is {number}.\n")
+        parts.append(f"# The job of {gang} needs a priorityClassName with the value {number}.\n")
     if change.order:
         text = "This part of the settings file needs a restart of gangsched."
         parts.append(_document(text, {"order": change.order}))

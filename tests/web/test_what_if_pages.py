@@ -18,7 +18,7 @@ from gangsched.web import keeper as keeper_module
 from gangsched.web.keeper import ModelKeeper, PageSource
 from gangsched.web.rights import Rights
 from gangsched.web.views.change_yaml import change_yaml
-from gangsched.web.what_if import WhatIf, WhatIfChange, WhatIfError
+from gangsched.web.what_if import StartComparison, WhatIfChange, WhatIfError
 
 NOW_S = 100.0
 MAKE = make_change(SchedulerConfig(), POLICIES)
@@ -36,7 +36,7 @@ def full_engine():
 
 
 def compared(engine, **change):
-    compare = WhatIf(engine, POLICIES, MAKE, Effort(3, 20), 60.0)
+    compare = StartComparison(engine, POLICIES, MAKE, Effort(3, 20), 60.0)
     return asyncio.run(compare.answer(WhatIfChange(**change), NOW_S))
 
 
@@ -147,13 +147,13 @@ async def test_a_hostile_form_stays_text():
 async def test_answers_are_computed_one_at_a_time_and_kept(monkeypatch):
     calls = []
 
-    class Slow(WhatIf):
+    class Slow(StartComparison):
         async def answer(self, change, now_s):
             calls.append(change)
             await asyncio.sleep(0)
             return await super().answer(change, now_s)
 
-    monkeypatch.setattr(keeper_module, "WhatIf", Slow)
+    monkeypatch.setattr(keeper_module, "StartComparison", Slow)
     keeper = ModelKeeper(source())
     change = WhatIfChange(nodes="1:a")
     same = await asyncio.gather(*(keeper.what_if(change) for _ in range(3)))
