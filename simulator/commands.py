@@ -38,11 +38,16 @@ def simulate(
         float | None,
         typer.Option(min=1, help="also run on a real control plane, faster by this factor"),
     ] = None,
+    journal: Annotated[
+        bool,
+        typer.Option("--journal", help="also write each run's journal, for gangsched web"),
+    ] = False,
     output: Output = "table",
 ) -> None:
     """Run a scenario in virtual time and write its tables and a report."""
     from simulator.experiments.notices import notices  # noqa: PLC0415 -- heavy
     from simulator.experiments.sweep import tasks, variants, work  # noqa: PLC0415
+    from simulator.experiments.task import JOURNAL  # noqa: PLC0415
     from simulator.invariants.placement_checks import ViolationError  # noqa: PLC0415
     from simulator.report import page  # noqa: PLC0415
     from simulator.traces import TraceError  # noqa: PLC0415
@@ -51,7 +56,8 @@ def simulate(
     try:
         compared_variants = variants(scenario, tuple(changes or ()), tuple(compare or ()))
         folder = out or Path("build/simulations") / compared_variants[0].scenario.name
-        runs_to_do = tasks(compared_variants, range(seeds) if seeds else None, folder)
+        chosen_seeds = range(seeds) if seeds else None
+        runs_to_do = tasks(compared_variants, chosen_seeds, folder, journal=journal)
         for sentence in notices(compared_variants, 0 if seeds else None):
             Console(stderr=True).print(f"warning: {sentence}", soft_wrap=True, markup=False)
         with Progress(console=console, transient=True) as progress:
@@ -75,6 +81,9 @@ def simulate(
         if placed := page.placed_by(compared_variants[0].scenario):
             console.print(placed, soft_wrap=True, highlight=False)
         console.print(f"report: {report}", soft_wrap=True)
+        if journal:
+            show = runs_to_do[0].folder / JOURNAL
+            console.print(f"to see the run: gangsched web {show}", soft_wrap=True)
     if kwok is not None:
         result["rehearsal"] = _rehearse(console, compared_variants[0].scenario, kwok, folder)
     print_answer(result, output, lambda: _show_rehearsal(console, result.get("rehearsal")))

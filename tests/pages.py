@@ -50,6 +50,13 @@ ELSEWHERE = {
     "gangsched web": "it serves until it is stopped; tests/integration/test_web_pages.py does",
     "gangsched snapshot cluster.jsonl.gz": "tests/integration/test_web_pages.py writes one",
     "gangsched web cluster.jsonl.gz": "tests/integration/test_web_pages.py serves one",
+    "gangsched simulate examples/simulations/three-teams.yaml --seeds 1 --journal "
+    "--out build/three-teams": "tests/web/test_simulation_pages.py runs a shorter one",
+    "gangsched web build/three-teams/three-teams/seed-0/journal.jsonl": (
+        "it serves until it is stopped; tests/web/test_simulation_pages.py shows one"
+    ),
+    'curl -s -H "Authorization: Bearer $(kubectl create token default)" '
+    "localhost:8042/api/v1/gangs": "tests/integration/test_web_pages.py sends the same",
     **{
         f"gangsched demo --guide {number}": "`make bench NAME=guides` runs the same"
         for number in range(1, 5)

@@ -88,18 +88,25 @@ def what_if(
         list[str] | None, typer.Option(help="COUNT:NODE, so many copies of a node")
     ] = None,
     policy: Policies = None,
+    priority: Annotated[list[str] | None, typer.Option(help="NAMESPACE/NAME=NUMBER")] = None,
+    book: Annotated[
+        list[str] | None, typer.Option(help="COUNT:IN:FOR, nodes set aside, in and for hours")
+    ] = None,
     output: Output = "table",
 ) -> None:
-    """Compare when pending gangs start with another quota, more nodes or another policy."""
+    """Compare when pending gangs start with more nodes, another quota, policy or priority."""
     from gangsched.cli import queries  # noqa: PLC0415 -- the solver is heavy
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
-    if not (quota or nodes or policy):
-        raise ConfigError("nothing to compare: give --quota, --nodes or --policy")
+    if not (quota or nodes or policy or priority or book):
+        raise ConfigError(
+            "nothing to compare: give --quota, --nodes, --policy, --priority or --book"
+        )
     changes = policies(policy)
     view, changed = source.view(), source.view(**changes)
     changed.now_s = view.now_s
-    rows = queries.what_if(view, changed, quota or [], nodes or [])
+    wanted = queries.Changes(quota or [], nodes or [], priority or [], book or [])
+    rows = queries.what_if(view, changed, wanted)
     for note in changed.notes:
         typer.echo(f"note: {note}", err=True)
     print_answer(rows, output, lambda: tables.show_what_if(rows, console(), view.now_s))

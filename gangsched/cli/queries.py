@@ -4,7 +4,7 @@ Each answer runs the production planner and forecast on a view of the cluster.
 """
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ import yaml
 
 from gangsched.api import names
 from gangsched.api.timestamps import rfc3339
-from gangsched.cli.cluster.changes import add_nodes, change_quota, new_queue_notes, queue_notes
+from gangsched.cli.cluster.changes import (
+    add_nodes,
+    book_nodes,
+    change_priority,
+    change_quota,
+    new_queue_notes,
+    queue_notes,
+)
 from gangsched.cli.cluster.lookup import JobLookup, gang_named, suggestion, undeclared_gang
 from gangsched.cli.cluster.view import ClusterView
 from gangsched.config import ConfigError
@@ -22,6 +29,7 @@ from gangsched.core.engine.engine import State
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.incomplete import incomplete_reason
 from gangsched.core.engine.gangs.running_views import running_view
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.queues import quota_label
@@ -331,9 +339,33 @@ def _pod_group_of(job: Data, path: Path, now_s: float) -> Data:
 # -- what if ------------------------------------------------------------------------------------
 
 
-def what_if(
-    view: ClusterView, changed: ClusterView, quotas: Iterable[str], nodes: Iterable[str]
-) -> list[Data]:
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes to compare, as `cluster/changes.py` reads them."""
+
+    quotas: Iterable[str] = ()
+    nodes: Iterable[str] = ()
+    priorities: Iterable[str] = ()
+    bookings: Iterable[str] = ()
+
+    def make(self, engine: SchedulingEngine, now_s: float) -> None:
+        """Make the changes in an engine.
+
+        Raises:
+            ConfigError: a change is malformed.
+
+        """
+        for apply, texts in (
+            (change_quota, self.quotas),
+            (add_nodes, self.nodes),
+            (change_priority, self.priorities),
+            (book_nodes, self.bookings),
+        ):
+            for text in texts:
+                apply(engine, text, now_s)
+
+
+def what_if(view: ClusterView, changed: ClusterView, changes: Changes) -> list[Data]:
     """Compare when pending gangs start with and without changes, given two equal views.
 
     The changes are made in `changed`, which also gets the notes on their effects.
@@ -343,10 +375,7 @@ def what_if(
 
     """
     before = view.predictions()
-    for text in quotas:
-        change_quota(changed.engine, text, changed.now_s)
-    for text in nodes:
-        add_nodes(changed.engine, text, changed.now_s)
+    changes.make(changed.engine, changed.now_s)
     changed.notes = new_queue_notes(view.engine, changed.engine)
     after = changed.predictions()
     rows = []

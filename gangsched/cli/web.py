@@ -10,12 +10,8 @@ import typer
 
 from gangsched.cli import queries
 from gangsched.cli.cluster.changes import queue_notes
-from gangsched.cli.cluster.view import (
-    ClusterView,
-    effort_of,
-    restore_view,
-    with_leader_namespace,
-)
+from gangsched.cli.cluster.view import ClusterView, effort_of, with_leader_namespace
+from gangsched.cli.output.printing import console
 from gangsched.config import ConfigError, SchedulerConfig, load_config
 from gangsched.core import facts as f
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
@@ -30,12 +26,17 @@ from gangsched.kube.service import Scheduler
 from gangsched.kube.status.redaction import Redaction
 from gangsched.metrics import Metrics
 from gangsched.plugins import load_policies
+from gangsched.web.gang_log import GangLog
 from gangsched.web.keeper import ModelKeeper, PageSource
 from gangsched.web.model import QueueRow, QuotaRow
+from gangsched.web.moments import JournalMoments, JournalReader
 from gangsched.web.server import HOST, WebServer
 from gangsched.web.sessions import ViewerReviews, ViewerSessions, new_code
+from gangsched.web.what_if import WhatIfChange
 
 Say = Callable[[str], Any]
+
+_ORDER = "order"
 
 
 def page_queues(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow, ...]:
@@ -62,6 +63,24 @@ def page_queues(engine: SchedulingEngine, policies: Policies) -> tuple[QueueRow,
     return tuple(rows)
 
 
+def make_change(
+    config: SchedulerConfig, policies: Policies
+) -> Callable[[SchedulingEngine, WhatIfChange, float], Policies]:
+    """Return what makes the changes of a what-if, as `gangsched what-if` makes them."""
+
+    def make(engine: SchedulingEngine, change: WhatIfChange, now_s: float) -> Policies:
+        texts = (change.quota, change.nodes, change.priority, change.book)
+        try:
+            queries.Changes(*([text] if text else [] for text in texts)).make(engine, now_s)
+        except ConfigError as error:
+            raise ConfigError(f"{str(error).removeprefix('--')}.") from error  # no option here
+        if not change.order:
+            return policies
+        return load_policies(config.model_copy(update={_ORDER: change.order, "order_options": {}}))
+
+    return make
+
+
 def _quota_row(engine: SchedulingEngine, queue: str, data: dict[str, Any]) -> QuotaRow:
     usage = engine.view.ledger.usage
     used_by_key = usage.subtree_usage.get(queue, {})
@@ -81,29 +100,36 @@ def _quota_row(engine: SchedulingEngine, queue: str, data: dict[str, Any]) -> Qu
     )
 
 
-async def serve_snapshot(file: Path, config: SchedulerConfig, port: int, say: Say) -> None:
-    """Serve the pages of a snapshot until cancelled."""
+async def serve_file(file: Path, config: SchedulerConfig, port: int, say: Say) -> None:
+    """Serve the pages of a snapshot, or of any moment of a journal, until cancelled."""
     policies = load_policies(config)
-    view = restore_view(file, config, policies)
-    source = PageSource(
-        view.engine,
-        policies,
-        lambda: view.now_s,
-        file.name,
-        live=False,
-        queue_rows=lambda: page_queues(view.engine, policies),
-        redact=lambda text, _: text,
-        effort=view.effort,
-        forecast_deadline_s=config.forecast_deadline_s,
-        budget=view.budget,
-    )
-    keeper = ModelKeeper(source)
-    runner, bound = await WebServer(keeper).start(port)
+    reader = JournalReader(file, lambda engine: page_queues(engine, policies))
+
+    def source(engine: SchedulingEngine, at_s: float) -> PageSource:
+        return PageSource(
+            engine,
+            policies,
+            lambda: at_s,
+            file.name,
+            live=False,
+            queue_rows=lambda: page_queues(engine, policies),
+            redact=lambda text, _: text,
+            effort=effort_of(config),
+            forecast_deadline_s=config.forecast_deadline_s,
+            budget=budget_of(config),
+            make_change=make_change(config, policies),
+        )
+
+    with console().status(f"reading {file}") as status:
+        reader.read(lambda lines: status.update(f"reading {file}: {lines:,} lines"))
+    moments = JournalMoments(reader, source)
+    runner, bound = await WebServer(moments).start(port)
     say(f"Serving {file} on http://{HOST}:{bound}/")
     try:
-        await keeper.run()
+        await asyncio.Event().wait()
     finally:
         await runner.cleanup()
+        await moments.close()
 
 
 async def serve_cluster(
@@ -112,15 +138,18 @@ async def serve_cluster(
     """Serve the pages of a live cluster until cancelled; without a `code` only tokens log in."""
     policies = load_policies(config)
     async with KubeClient(access) as client, asyncio.TaskGroup() as group:
-        changed: Callable[[], None] = _nothing
+        keeper: ModelKeeper | None = None
         settings = await with_leader_namespace(client, config)
 
-        def on_fact(_: f.Fact) -> None:
-            changed()
+        def on_fact(fact: f.Fact) -> None:
+            log.before(fact, time.time())
+            if keeper is not None:
+                keeper.changed()
 
         scheduler = Scheduler(
             client, settings, policies, Metrics(), read_only=True, on_fact=on_fact
         )
+        log = GangLog(scheduler.engine.view)
         await scheduler.read(group)
         scheduler.thinking.apply_quarantine()
         view = scheduler.engine.view
@@ -138,13 +167,14 @@ async def serve_cluster(
                 forecast_deadline_s=settings.forecast_deadline_s,
                 budget=budget_of(settings),
                 protected=await disruption_budgets.protected(client, view),
+                log=log,
+                make_change=make_change(settings, policies),
             )
         )
 
         def names() -> tuple[list[str], list[str]]:
             return [gang.partition("/")[0] for gang in view.gangs], list(view.queues)
 
-        changed = keeper.changed
         sessions = ViewerSessions(ViewerReviews(client, names), code)
         runner, bound = await WebServer(keeper, sessions).start(port)
         say(f"Serving {client.server} on http://{HOST}:{bound}/")
@@ -153,10 +183,6 @@ async def serve_cluster(
             await keeper.run()
         finally:
             await runner.cleanup()
-
-
-def _nothing() -> None:
-    """Ignore a fact that is observed before the pages are served."""
 
 
 def show_pages(
@@ -171,7 +197,7 @@ def show_pages(
     settings = load_config(config)
     try:
         if snapshot is not None:
-            asyncio.run(serve_snapshot(snapshot, settings, port, typer.echo))
+            asyncio.run(serve_file(snapshot, settings, port, typer.echo))
         else:
             code = new_code() if with_code else None
             asyncio.run(serve_cluster(access, settings, port, typer.echo, code=code))

@@ -192,8 +192,8 @@ class RecordingEngine:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def entries(path: Path) -> Iterator[JournalEntry]:
-    """Yield the lines of a journal, compressed or not.
+def entries(path: Path, skip: int = 0) -> Iterator[JournalEntry]:
+    """Yield the lines of a journal, compressed or not, after those to skip.
 
     Raises:
         ConfigError: the file is missing or is no journal, or a line is malformed. An incomplete
@@ -207,6 +207,9 @@ def entries(path: Path) -> Iterator[JournalEntry]:
             for number, line in enumerate(file, 1):
                 if not line.endswith("\n"):
                     return  # the writer was killed while it wrote this line
+                if number <= skip:
+                    first = False
+                    continue
                 try:
                     entry = decoder.decode(line)
                 except msgspec.DecodeError as error:

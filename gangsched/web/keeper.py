@@ -6,10 +6,11 @@ viewer that does not read.
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
@@ -22,9 +23,17 @@ from gangsched.core.progress import Progress
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.background.advisor import Advisor
 from gangsched.kube.background.deadlines import Deadline, LateError, LostThreadError
-from gangsched.web.model import PageModel, PodRow, QueueRow
-from gangsched.web.reading import GangRows, ModelHeader, PlannedStarts, page_model, pods_of
+from gangsched.web.gang_log import GangLog
+from gangsched.web.model import JournalMoment, LogLine, PageModel, PodRow, QueueRow, QueueSample
+from gangsched.web.reading import GangRows, ModelHeader, Past, PlannedStarts, page_model, pods_of
 from gangsched.web.rights import Redact
+from gangsched.web.what_if import (
+    MakeChange,
+    StartComparison,
+    WhatIfAnswer,
+    WhatIfChange,
+    WhatIfError,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +45,11 @@ _TIME_PASSES_S = 10.0
 _PLAN_S, _REMEDIES_S, _GRACE_S = 30.0, 15.0, 30.0
 _REMEDIES_WAITING = 16
 _REMEDIES_KEPT = 256
+_ANSWERS_WAITING, _ANSWERS_KEPT, _ANSWER_KEPT_S = 4, 16, 60.0
+_SAMPLE_S, _SAMPLES_KEPT = 10.0, 360
+_numbers = itertools.count()
+
+Samples = dict[str, tuple[QueueSample, ...]]
 
 
 class ComputingError(Exception):
@@ -57,6 +71,14 @@ class PageSource:
     forecast_deadline_s: float = 300.0
     budget: Budget | None = None
     protected: frozenset[GangId] = frozenset()
+    log: GangLog | None = None
+    """What happened before; None: nothing is known of it."""
+
+    make_change: MakeChange | None = None
+    """Makes the changes of a what-if; None: there is none."""
+
+    moment: JournalMoment | None = None
+    earlier_samples: Samples = field(default_factory=dict)
 
 
 class ModelKeeper:
@@ -64,13 +86,20 @@ class ModelKeeper:
 
     def __init__(self, source: PageSource) -> None:
         self.source = source
+        self.number = next(_numbers)
+        """Its number: versions are those of one keeper."""
+
         self.model: PageModel | None = None
+        self._samples = dict(source.earlier_samples)
+        self._sampled_s = float("-inf")
         self._planned, self._rows = PlannedStarts(), GangRows()
         self._facts, self._forecasts = asyncio.Event(), asyncio.Event()
         self._next = asyncio.Condition()
         self._version = 0
         self._remedies: dict[str, tuple[float, tuple[str, ...]]] = {}
         self._one_remedy, self._waiting = asyncio.Semaphore(1), 0
+        self._one_answer, self._asking = asyncio.Semaphore(1), 0
+        self._answers: dict[WhatIfChange, WhatIfAnswer] = {}
 
     def changed(self) -> None:
         """Record that the engine observed a fact."""
@@ -99,6 +128,46 @@ class ModelKeeper:
         """Return the pods of a gang."""
         return pods_of(self.source.engine.view, gang)
 
+    def story(self, gang: str) -> tuple[LogLine, ...]:
+        """Return what happened to a gang, the last first."""
+        log = self.source.log
+        return () if log is None else log.story(gang, self.source.now_s())
+
+    async def what_if(self, change: WhatIfChange) -> WhatIfAnswer:
+        """Return which starts a change would change; an answer is kept for a while.
+
+        Raises:
+            WhatIfError: the change is malformed, or too much is asked now.
+
+        """
+        source = self.source
+        if source.make_change is None:
+            raise WhatIfError("This server compares nothing.")
+        if self._asking >= _ANSWERS_WAITING:
+            raise WhatIfError("Too many changes are compared now; try again.")
+        self._asking += 1
+        try:
+            async with self._one_answer:
+                known = self._answers.get(change)
+                now_s = source.now_s()
+                if known is not None and now_s - known.at_s <= _ANSWER_KEPT_S:
+                    return known
+                compared = StartComparison(
+                    source.engine,
+                    source.policies,
+                    source.make_change,
+                    source.effort,
+                    source.forecast_deadline_s,
+                )
+                answer = await compared.answer(change, now_s)
+        finally:
+            self._asking -= 1
+        self._answers.pop(change, None)
+        self._answers[change] = answer
+        while len(self._answers) > _ANSWERS_KEPT:
+            del self._answers[next(iter(self._answers))]
+        return answer
+
     # -- loops --------------------------------------------------------------------------------
 
     async def _model_loop(self) -> None:
@@ -108,19 +177,32 @@ class ModelKeeper:
             began_s = time.monotonic()
             self._version += 1
             source = self.source
-            header = ModelHeader(self._version, source.subject, source.live)
+            now_s, queues = source.now_s(), source.queue_rows()
+            header = ModelHeader(self._version, source.subject, source.live, source.moment)
             self.model = page_model(
                 source.engine,
-                source.now_s(),
+                now_s,
                 header,
                 self._planned,
-                source.queue_rows(),
+                queues,
                 self._rows,
+                self._past(queues, now_s),
             )
             async with self._next:
                 self._next.notify_all()
             took_s = time.monotonic() - began_s
             await asyncio.sleep(max(_MODEL_LEAST_S, took_s * _MODEL_PAUSE))
+
+    def _past(self, queues: tuple[QueueRow, ...], now_s: float) -> Past:
+        log = self.source.log
+        if self.source.live and now_s - self._sampled_s >= _SAMPLE_S:
+            self._sampled_s = now_s
+            self._samples = with_samples(self._samples, queues, now_s)
+        if log is None:
+            return Past((), self._samples)
+        if self.source.live:
+            log.settle()
+        return Past(log.runs_until(now_s), self._samples)
 
     async def _forecast_loop(self) -> None:
         while True:
@@ -168,6 +250,8 @@ class ModelKeeper:
         reservations = {item.gang: item for item in plan.backfill_reservations}
         before = self._planned.predictions
         self._planned = PlannedStarts(now_s, refusals, reservations, before)
+        if source.live and source.log is not None:
+            source.log.refused(refusals, now_s)
         self._facts.set()
         deadline = Deadline("the forecast", source.forecast_deadline_s, _GRACE_S)
         predictions = await deadline.run(partial(self._predictions, ahead, now_s), ahead.progress)
@@ -226,3 +310,14 @@ class ModelKeeper:
             partial(advisor.advise, pending, refusal, snapshot), progress
         )
         return tuple(remedy.message for remedy in advised.remedies)
+
+
+def with_samples(before: Samples, queues: tuple[QueueRow, ...], at_s: float) -> Samples:
+    """Return the samples of each queue with one more; queues that are gone have none."""
+    return {
+        row.name: (
+            *before.get(row.name, ())[1 - _SAMPLES_KEPT :],
+            QueueSample(at_s, row.share or 0.0, row.pending),
+        )
+        for row in queues
+    }

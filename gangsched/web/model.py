@@ -1,12 +1,13 @@
 """What the pages show: frozen values, which `reading.py` builds and `rights.py` restricts."""
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+
+import msgspec
 
 Domain = tuple[str, ...]
 
 
-class Segment(NamedTuple):
+class Segment(msgspec.Struct, frozen=True):
     """The part of a node that one gang uses; "" for other pods, and for gangs of others."""
 
     gang: str
@@ -86,7 +87,7 @@ class QueueRow:
     namespaces: frozenset[str] | None = None
 
 
-class Span(NamedTuple):
+class Span(msgspec.Struct, frozen=True):
     """A moment in the future, and the range of eight of ten cases."""
 
     low_s: float
@@ -96,13 +97,17 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StartRow:
-    """When a pending gang is expected to start; without `span`: not within reach."""
+    """When a pending gang is expected to start; without `span`: not within reach.
+
+    `runtime_s` is how long it is then expected to run.
+    """
 
     position: int
     source: str
     span: Span | None = None
     after: str = ""
     reserved_s: float | None = None
+    runtime_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +141,55 @@ class GangRow:
         return self.state not in ("Placed", "Finished")
 
 
-class PodRow(NamedTuple):
+class RunSpan(msgspec.Struct, frozen=True):
+    """A run of a gang that ended; a `gang` of "" is one that the viewer may not see."""
+
+    gang: str
+    queue: str
+    gpus: float
+    started_s: float
+    ended_s: float
+    outcome: str
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """Something that happened to a gang."""
+
+    at_s: float
+    text: str
+
+
+class WindowRow(msgspec.Struct, frozen=True):
+    """A time in which nodes are set aside by an advance reservation, or from which they stop.
+
+    An `end_s` of None is not known. A `name` of "" is one that the viewer may not see.
+    """
+
+    name: str
+    what: str
+    start_s: float
+    end_s: float | None
+    nodes: int
+
+
+class QueueSample(msgspec.Struct, frozen=True):
+    """How much of its fair share a queue used at a moment, and how many of its gangs waited."""
+
+    at_s: float
+    share: float
+    pending: int
+
+
+class JournalMoment(msgspec.Struct, frozen=True):
+    """Which moment of a journal is shown: its first and last, and the changes beside this one."""
+
+    first_s: float
+    last_s: float
+    earlier_s: float | None
+    later_s: float | None
+
+
+class PodRow(msgspec.Struct, frozen=True):
     """One pod of a gang: its role, its node ("" for none), and its state."""
 
     name: str
@@ -151,7 +204,8 @@ class PageModel:
 
     `version` grows with each model. `forecast_at_s` is the moment of the plan and the forecast in
     it, None before the first. `hidden_gangs` counts gangs that the viewer may not see, and
-    `subject` names the cluster or file.
+    `subject` names the cluster or file. `runs` are those that ended, the last ones last, and
+    `samples` the past of each queue, as far as they are known. `moment` is set for a journal.
     """
 
     version: int
@@ -165,3 +219,7 @@ class PageModel:
     forecast_at_s: float | None = None
     forecast_problem: str = ""
     hidden_gangs: int = 0
+    runs: tuple[RunSpan, ...] = ()
+    windows: tuple[WindowRow, ...] = ()
+    samples: dict[str, tuple[QueueSample, ...]] = field(default_factory=dict)
+    moment: JournalMoment | None = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gangsched.core.cluster.node_allocations import NodeAllocation
 from gangsched.core.cluster.topology_tree import TopologyTree
@@ -18,22 +19,27 @@ from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
 from gangsched.core.model.queues import MIG_PREFIX
 from gangsched.core.model.refusal import Refusal
+from gangsched.core.model.runtime import Estimate
 from gangsched.core.planning.forecast import Prediction
 from gangsched.core.snapshot import BackfillReservation
 from gangsched.web.model import (
     Domain,
     GangRow,
+    JournalMoment,
     MigCount,
     NodeTile,
     PageModel,
     PodRow,
     QueueRow,
+    QueueSample,
+    RunSpan,
     Segment,
     Span,
     StartRow,
+    WindowRow,
 )
 
-PODS_SHOWN = 500
+PODS_SHOWN, WINDOWS_SHOWN = 500, 100
 _ROWS_KEPT_S = 5.0
 """Expected ends move with the time, and little in a few seconds."""
 _FAILING = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -58,6 +64,14 @@ class ModelHeader:
     version: int
     subject: str
     live: bool
+    moment: JournalMoment | None = None
+
+
+class Past(NamedTuple):
+    """What is known of the past: the runs that ended, and samples of each queue."""
+
+    runs: tuple[RunSpan, ...] = ()
+    samples: dict[str, tuple[QueueSample, ...]] = {}  # noqa: RUF012 -- never changed
 
 
 class GangRows:
@@ -93,6 +107,7 @@ def page_model(
     planned: PlannedStarts,
     queues: Iterable[QueueRow],
     rows: GangRows | None = None,
+    past: Past | None = None,
 ) -> PageModel:
     """Return the model of the present state of an engine; `rows` are kept from the last one."""
     view = engine.view
@@ -109,7 +124,28 @@ def page_model(
         gangs=gangs,
         forecast_at_s=planned.at_s,
         forecast_problem=planned.problem,
+        runs=past.runs if past is not None else (),
+        windows=_windows(view, now_s),
+        samples=past.samples if past is not None else {},
+        moment=header.moment,
     )
+
+
+def _windows(view: EngineView, now_s: float) -> tuple[WindowRow, ...]:
+    """Return the present and next windows of advance reservations, and announced stops of nodes."""
+    rows = []
+    for booking in view.bookings.values():
+        window = booking.window(now_s)
+        if window is not None:
+            for_gangs = booking.queues or booking.namespaces
+            what = "advance reservation" if for_gangs else "maintenance"
+            rows.append(WindowRow(booking.name, what, *window, booking.count or len(booking.nodes)))
+    stops: dict[float, int] = {}
+    for node in view.cluster.nodes:
+        if node is not None and node.stop_by_s is not None:
+            stops[node.stop_by_s] = stops.get(node.stop_by_s, 0) + 1
+    rows += [WindowRow("nodes stop", "stop", at_s, None, n) for at_s, n in sorted(stops.items())]
+    return tuple(sorted(rows, key=lambda row: (row.start_s, row.name))[:WINDOWS_SHOWN])
 
 
 # -- gangs --------------------------------------------------------------------------------------
@@ -123,9 +159,7 @@ def _gang_row(
     if spec is None and not members:
         return None
     placed = state.state is State.PLACED and spec is not None
-    # The PodGroup of a job that ended is deleted; its pods may stay.
-    left = spec is None and members.ended_count() == len(members)
-    finished = left or engine.view.is_finished(state)
+    finished = is_over(engine.view, state)
     row = GangRow(
         id=str(state.id),
         queue=spec.queue if spec is not None else state.account[0],
@@ -135,7 +169,7 @@ def _gang_row(
         pods_min=state.minimum(),
         pods_bound=members.bound_count(),
         pods=len(members),
-        gpus=sum(_gpus(member.needs) for member in members.values()),
+        gpus=sum(gpus_of_pod(member.needs) for member in members.values()),
         queued_since_s=state.queued_since_s,
     )
     if finished:
@@ -149,10 +183,17 @@ def _gang_row(
         refusal = engine.view.refusals.get(gang) or incomplete_reason(state) or refusal
     return _changed(
         row,
-        start=_start_row(planned, gang),
+        start=_start_row(engine, spec, planned, gang),
         reason=refusal.reason.value if refusal is not None else "",
         message=refusal.message if refusal is not None else "",
     )
+
+
+def is_over(view: EngineView, state: GangState) -> bool:
+    """Return whether a gang is finished. The PodGroup of a job that ended may be deleted."""
+    members = state.members
+    left = state.spec is None and bool(members) and members.ended_count() == len(members)
+    return left or view.is_finished(state)
 
 
 def _changed(row: GangRow, **values: object) -> GangRow:
@@ -163,14 +204,20 @@ def _changed(row: GangRow, **values: object) -> GangRow:
 
 
 def _expected_end(engine: SchedulingEngine, spec: Gang, started_s: float, now_s: float) -> Span:
-    queue = engine.view.ledger.usage.tree.queues.get(spec.queue)
-    estimate = engine.history.estimate(spec, queue)
+    estimate = _estimate(engine, spec)
     ran_s = max(now_s - started_s, 0.0)
     low_s, median_s, high_s = (now_s + estimate.drawn_left_s(ran_s, at) for at in (0.1, 0.5, 0.9))
     return Span(low_s, median_s, high_s)
 
 
-def _start_row(planned: PlannedStarts, gang: GangId) -> StartRow | None:
+def _estimate(engine: SchedulingEngine, spec: Gang) -> Estimate:
+    queue = engine.view.ledger.usage.tree.queues.get(spec.queue)
+    return engine.history.estimate(spec, queue)
+
+
+def _start_row(
+    engine: SchedulingEngine, spec: Gang | None, planned: PlannedStarts, gang: GangId
+) -> StartRow | None:
     prediction = planned.predictions.get(gang)
     if prediction is None:
         return None
@@ -185,6 +232,7 @@ def _start_row(planned: PlannedStarts, gang: GangId) -> StartRow | None:
         span,
         str(prediction.after or ""),
         reservation.start_s if reservation is not None else None,
+        _estimate(engine, spec).drawn_s(0.5) if spec is not None else 0.0,
     )
 
 
@@ -221,7 +269,7 @@ def _pod_state(member: MemberState) -> str:
 # -- nodes --------------------------------------------------------------------------------------
 
 
-def _gpus(needs: PodRequirements) -> float:
+def gpus_of_pod(needs: PodRequirements) -> float:
     """Return the GPUs of a pod, with its parts of GPUs."""
     milli = 0
     for resource, amount in needs.requests:
@@ -298,7 +346,7 @@ def _segments(
         holder = allocation.holder
         key = (str(holder), queues.get(holder, "")) if holder is not None else _OTHER
         if by_gpu:
-            amount = _gpus(allocation.needs)
+            amount = gpus_of_pod(allocation.needs)
         else:
             amount = dict(allocation.needs.requests).get("cpu", 0) / cores
         if amount:

@@ -6,6 +6,8 @@ Gangs of others become anonymous: how much they use stays visible, and not who u
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from gangsched.web.model import GangRow, NodeTile, PageModel, QueueRow, Segment
 
 Redact = Callable[[str, str], str]
@@ -45,15 +47,28 @@ def visible_part(model: PageModel, rights: Rights, redact: Redact) -> PageModel:
         if rights.may_see_gang(name)
     }
     own_queues = {row.queue for row in gangs.values()}
+    queues = tuple(
+        _visible_queue(row, rights) for row in model.queues if _sees(row, rights, own_queues)
+    )
+    seen_queues = {row.name for row in queues}
     return replace(
         model,
         levels=model.levels if rights.nodes else (),
         nodes=tuple(_visible_node(node, rights) for node in model.nodes),
-        queues=tuple(
-            _visible_queue(row, rights) for row in model.queues if _sees(row, rights, own_queues)
-        ),
+        queues=queues,
         gangs=gangs,
         hidden_gangs=len(model.gangs) - len(gangs),
+        runs=tuple(
+            run
+            if rights.may_see_gang(run.gang)
+            else msgspec.structs.replace(run, gang="", queue="")
+            for run in model.runs
+        ),
+        windows=tuple(
+            row if rights.nodes else msgspec.structs.replace(row, name="", nodes=0)
+            for row in model.windows
+        ),
+        samples={name: rows for name, rows in model.samples.items() if name in seen_queues},
     )
 
 
@@ -67,7 +82,11 @@ def _sees(row: QueueRow, rights: Rights, own_queues: set[str]) -> bool:
 def _visible_queue(row: QueueRow, rights: Rights) -> QueueRow:
     if rights.all_queues:
         return row
-    return replace(row, notes=(), problem="It is invalid." if row.problem else "")
+    namespaces = row.namespaces
+    if namespaces is not None and not rights.all_namespaces:
+        namespaces &= rights.namespaces
+    problem = "It is invalid." if row.problem else ""
+    return replace(row, notes=(), problem=problem, namespaces=namespaces)
 
 
 def _visible_gang(row: GangRow, rights: Rights, redact: Redact) -> GangRow:

@@ -4,16 +4,27 @@ import asyncio
 import logging
 from collections import OrderedDict
 from importlib.resources import files
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from gangsched.web.keeper import ComputingError, ModelKeeper
-from gangsched.web.model import PageModel
-from gangsched.web.pages import VIEW_NAMES, NoPageError, PageRequest, PageWriter
-from gangsched.web.rights import Rights, visible_part
-from gangsched.web.sessions import LOCAL, LoginError, ViewerSession, ViewerSessions
+from gangsched.web.keeper import ModelKeeper
+from gangsched.web.moments import JournalMoments, ReadingBusyError
+from gangsched.web.rest import QueryError
+from gangsched.web.rest_handlers import SESSION, RestHandlers, is_rest, json_answer
+from gangsched.web.rights import Rights
+from gangsched.web.sessions import LOCAL, LoginError, ViewerSessions
+from gangsched.web.views.pages import (
+    VIEW_NAMES,
+    NoPageError,
+    PageRequest,
+    PageWriter,
+    WhatIfParts,
+    change_of,
+)
+from gangsched.web.visible import VisibleModels
+from gangsched.web.what_if import WhatIfError
 
 log = logging.getLogger(__name__)
 
@@ -24,10 +35,14 @@ _STREAMS_MAX = 64
 _STREAM_WRITE_S = 10.0
 """A viewer that takes no data for longer is disconnected."""
 _STREAM_PING_S = 15.0
-_PARTS_KEPT, _PAGES_KEPT = 8, 16
-_STATIC = {"page.css": "text/css", "page.js": "text/javascript"}
-_OPEN = ("/login", "/healthz", "/favicon.ico", "/static/page.css", "/static/page.js")
-_SESSION = web.RequestKey("session", ViewerSession)
+_PAGES_KEPT = 16
+_STATIC = {
+    "page.css": "text/css",
+    "page.js": "text/javascript",
+    "moment.js": "text/javascript",
+}
+_OPEN = ("/login", "/healthz", "/favicon.ico", *(f"/static/{name}" for name in _STATIC))
+_MOMENT = r"/at/{moment:-?\d{1,15}(?:\.\d{1,9})?}"
 _HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; "
@@ -44,11 +59,14 @@ _HEADERS = {
 class WebServer:
     """Serves the pages on loopback. Without `sessions` every local viewer sees everything."""
 
-    def __init__(self, keeper: ModelKeeper, sessions: ViewerSessions | None = None) -> None:
-        self._keeper, self._sessions = keeper, sessions
+    def __init__(
+        self, pages: ModelKeeper | JournalMoments, sessions: ViewerSessions | None = None
+    ) -> None:
+        """Take what is shown: the present state, or the moments of a journal."""
+        self._sessions, self._visible = sessions, VisibleModels(pages)
+        self._rest = RestHandlers(self._visible, login=sessions is not None)
         self._pages = PageWriter()
-        self._parts: OrderedDict[tuple[int, Rights], PageModel] = OrderedDict()
-        self._written: OrderedDict[tuple[int, Rights, str, str], str] = OrderedDict()
+        self._written: OrderedDict[tuple[int, int, Rights, str, str], str] = OrderedDict()
         self._streams = 0
         self._cookie = "gangsched"
         self._static = {
@@ -61,9 +79,13 @@ class WebServer:
         app.router.add_get("/", self._first)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/favicon.ico", self._no_icon)
-        for name in VIEW_NAMES:
-            app.router.add_get(f"/{name}", self._view)
-        app.router.add_get("/gang", self._gang)
+        for place in ("", _MOMENT):
+            for name in VIEW_NAMES:
+                app.router.add_get(f"{place}/{name}", self._view)
+            app.router.add_get(f"{place}/gang", self._gang)
+            app.router.add_get(f"{place}/what-if", self._what_if)
+            app.router.add_get(f"{place}/moment", self._go_to_moment)
+            self._rest.add_routes(app.router, place)
         app.router.add_get("/events", self._events)
         app.router.add_get("/static/{name}", self._static_file)
         app.router.add_get("/login", self._login_form)
@@ -99,16 +121,20 @@ class WebServer:
             _check_origin(request)
             response = await handler(request)
         except NoPageError as error:
-            response = self._html(self._pages.failure("Not found", str(error)), 404)
+            response = self._failure(request, "Not found", str(error), 404)
         except LoginError as error:
-            response = self._html(self._pages.failure("Not now", str(error)), error.status)
+            response = self._failure(request, "Not now", str(error), error.status)
+        except ReadingBusyError as error:
+            response = self._failure(request, "Not now", str(error), 503)
+        except QueryError as error:
+            response = self._failure(request, "Bad request", str(error), 400)
         except web.HTTPException as error:
             error.headers.update(_HEADERS)
             raise
         except Exception:
             log.exception("%s failed", request.path)
             sentence = "The page failed; the log of gangsched web has the error."
-            response = self._html(self._pages.failure("Error", sentence), 500)
+            response = self._failure(request, "Error", sentence, 500)
         if not response.prepared:
             response.headers.update(_HEADERS)
         return response
@@ -117,30 +143,27 @@ class WebServer:
     async def _identify(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Find the session of a request, or send the viewer to the login."""
         if self._sessions is None:
-            request[_SESSION] = LOCAL
+            request[SESSION] = LOCAL
             return await handler(request)
         if request.path in _OPEN:
             return await handler(request)
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if is_rest(request) and scheme.lower() == "bearer":
+            request[SESSION] = await self._sessions.of_token(token.strip())
+            return await handler(request)
         session = await self._sessions.of(request.cookies.get(self._cookie, ""))
         if session is None:
+            if is_rest(request):
+                raise LoginError("Send a token: Authorization: Bearer TOKEN.")
             if request.path == "/events":
                 raise web.HTTPUnauthorized(text="log in first\n")
             raise web.HTTPSeeOther("/login")
-        request[_SESSION] = session
+        request[SESSION] = session
         return await handler(request)
 
-    async def _visible(self, request: web.Request) -> PageModel:
-        """Return the model as the viewer of a request sees it."""
-        model = self._keeper.model or await self._keeper.after(0)
-        rights = request[_SESSION].rights
-        key = model.version, rights
-        known = self._parts.get(key)
-        if known is None:
-            work = asyncio.to_thread(visible_part, model, rights, self._keeper.source.redact)
-            known = self._parts[key] = await work
-            while len(self._parts) > _PARTS_KEPT:
-                self._parts.popitem(last=False)
-        return known
+    async def _keeper(self, request: web.Request) -> ModelKeeper:
+        """Return the keeper of the moment that a request names, or of the present."""
+        return await self._visible.keeper(request.match_info.get("moment"))
 
     # -- pages --------------------------------------------------------------------------------
 
@@ -154,37 +177,54 @@ class WebServer:
         return web.Response(status=204)
 
     async def _view(self, request: web.Request) -> web.StreamResponse:
-        model, viewer = await self._visible(request), request[_SESSION]
-        key = model.version, viewer.rights, viewer.user, request.path_qs
+        keeper, viewer = await self._keeper(request), request[SESSION]
+        model = await self._visible.model(keeper, viewer.rights)
+        key = keeper.number, model.version, viewer.rights, viewer.user, request.path_qs
         known = self._written.get(key)
         if known is None:
-            asked, name = PageRequest(model, viewer, request.query), request.path.removeprefix("/")
+            asked = PageRequest(model, viewer, request.query, _here(request))
+            name = request.path.rpartition("/")[2]
             known = self._written[key] = await asyncio.to_thread(self._pages.page, name, asked)
             while len(self._written) > _PAGES_KEPT:
                 self._written.popitem(last=False)
         return self._html(known)
 
     async def _gang(self, request: web.Request) -> web.StreamResponse:
-        model = await self._visible(request)
-        asked = PageRequest(model, request[_SESSION], request.query)
-        name = request.query.get("name", "")[:1000]
-        row = model.gangs.get(name)
-        if row is None:
-            raise NoPageError(f"There is no gang {name[:200]!r}.")
-        remedies: tuple[tuple[str, ...], str] = (), ""
-        if row.waits:
+        keeper, name = await self._keeper(request), request.query.get("name", "")
+        viewer = request[SESSION]
+        row, parts = await self._visible.gang(keeper, viewer.rights, name)
+        model = await self._visible.model(keeper, viewer.rights)
+        asked = PageRequest(model, viewer, request.query, _here(request))
+        return self._html(await asyncio.to_thread(self._pages.gang, asked, row, parts))
+
+    async def _what_if(self, request: web.Request) -> web.StreamResponse:
+        keeper, viewer = await self._keeper(request), request[SESSION]
+        model = await self._visible.model(keeper, viewer.rights)
+        asked = PageRequest(model, viewer, request.query, _here(request))
+        change, answer, problem = change_of(request.query), None, ""
+        if change:
             try:
-                redact, rights = self._keeper.source.redact, request[_SESSION].rights
-                messages = await self._keeper.remedies(name)
-                if not rights.everything:
-                    messages = tuple(redact(message, name) for message in messages)
-                remedies = messages, ""
-            except ComputingError as error:
-                remedies = (), str(error)
-        text = await asyncio.to_thread(
-            self._pages.gang, asked, row, self._keeper.pods(name), remedies
-        )
-        return self._html(text)
+                answer = await self._visible.what_if(keeper, viewer.rights, change)
+            except WhatIfError as error:
+                problem = str(error)
+        orders = tuple(sorted(keeper.source.policies.orders))
+        parts = WhatIfParts(change, answer, problem, orders)
+        return self._html(await asyncio.to_thread(self._pages.what_if, asked, parts))
+
+    async def _go_to_moment(self, request: web.Request) -> web.StreamResponse:
+        """Show a view at another moment: `part` of the journal's time, from 0 to 1000."""
+        query = dict(request.query)
+        view, part = query.pop("view", ""), query.pop("part", "")
+        if view not in (*VIEW_NAMES, "gang", "what-if") or not (part.isascii() and part.isdigit()):
+            raise NoPageError("A moment is a view and a part from 0 to 1000.")
+        at_s = self._visible.moment_at(int(part[:5]) / 1000)
+        asked = f"?{urlencode(query)}" if query else ""
+        raise web.HTTPSeeOther(f"/at/{at_s:.3f}/{view}{asked}")
+
+    def _failure(self, request: web.Request, title: str, message: str, status: int) -> web.Response:
+        if is_rest(request):
+            return json_answer({"error": message}, status)
+        return self._html(self._pages.failure(title, message), status)
 
     def _html(self, text: str, status: int = 200) -> web.Response:
         response = web.Response(
@@ -231,15 +271,18 @@ class WebServer:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send the version of each new model; a viewer that is late gets only the newest."""
+        keeper = self._visible.present
+        if keeper is None:
+            raise web.HTTPNotFound
         if self._streams >= _STREAMS_MAX:
             raise web.HTTPServiceUnavailable(text="too many pages are open\n")
         self._streams += 1
         try:
-            return await self._stream(request)
+            return await self._stream(request, keeper)
         finally:
             self._streams -= 1
 
-    async def _stream(self, request: web.Request) -> web.StreamResponse:
+    async def _stream(self, request: web.Request, keeper: ModelKeeper) -> web.StreamResponse:
         response = web.StreamResponse(headers=dict(_HEADERS))
         response.content_type = "text/event-stream"
         await response.prepare(request)
@@ -247,7 +290,7 @@ class WebServer:
         while await self._still_valid(request):
             try:
                 async with asyncio.timeout(_STREAM_PING_S):
-                    version = (await self._keeper.after(version)).version
+                    version = (await keeper.after(version)).version
                 text = f"event: model\ndata: {version}\n\n"
             except TimeoutError:
                 text = ": nothing new\n\n"
@@ -290,3 +333,10 @@ def _is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return name in _LOOPBACK and "@" not in host and not parts.path
+
+
+def _here(request: web.Request) -> str:
+    """Return the view and the query of a request, for links to it at another moment."""
+    return request.path.rpartition("/")[2] + (
+        f"?{request.query_string}" if request.query_string else ""
+    )

@@ -5,6 +5,7 @@ else. A token is reviewed again every minute, so that a revoked token ends its s
 """
 
 import asyncio
+import hashlib
 import hmac
 import secrets
 import time
@@ -168,6 +169,8 @@ class ViewerSessions:
         self._reviews, self._code = reviews, code
         self._sessions: dict[str, ViewerSession] = {}
         self._waiting = 0
+        self._of_tokens: dict[str, str] = {}
+        """Cookies of the sessions of REST clients, by the hash of their token."""
 
     @property
     def has_code(self) -> bool:
@@ -204,6 +207,27 @@ class ViewerSessions:
             return await self._reviews.viewer(token)
         finally:
             self._waiting -= 1
+
+    async def of_token(self, token: str) -> ViewerSession:
+        """Return the session of a token that a client of the REST interface sends each time.
+
+        Raises:
+            LoginError: the token is not valid, or it cannot be reviewed now.
+
+        """
+        digest = hashlib.sha256(token.encode(errors="replace")).hexdigest()
+        cookie = self._of_tokens.get(digest, "")
+        session = await self.of(cookie)
+        if session is not None:
+            return session
+        cookie = await self.log_in(token)
+        session = self._sessions[cookie]
+        previous = self._of_tokens.pop(digest, "")  # another request of the client was first
+        self.log_out(previous)
+        self._of_tokens[digest] = cookie
+        while len(self._of_tokens) > _SESSIONS_MAX:
+            del self._of_tokens[next(iter(self._of_tokens))]
+        return session
 
     async def of(self, cookie: str) -> ViewerSession | None:
         """Return the session of a cookie with present rights, or None.

@@ -16,6 +16,7 @@ from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.facts import TopologySeen
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
@@ -122,7 +123,7 @@ def run(
     scenario: Scenario,
     seed: int,
     traces_read: Sequence[Trace] | None = None,
-    engine: Callable[[Limits], Engine] = Engine,
+    engine: Callable[[Limits], SchedulingEngine] = Engine,
 ) -> RunResult:
     """Run a scenario once; tests replace `engine` to prove that the checker finds bugs.
 
@@ -223,7 +224,7 @@ class _Runner:
         self,
         result: RunResult,
         jobs: list[Job],
-        engine: Callable[[Limits], Engine],
+        engine: Callable[[Limits], SchedulingEngine],
         initial: InitialState | None,
     ) -> None:
         self._result = result

@@ -64,14 +64,19 @@ def _short(fields: Sequence[str]) -> dict[str, str]:
     return short
 
 
-def tasks(compared: Sequence[Variant], seeds: Sequence[int] | None, out: Path) -> list[Task]:
+def tasks(
+    compared: Sequence[Variant], seeds: Sequence[int] | None, out: Path, *, journal: bool = False
+) -> list[Task]:
     """Return every run of every variant; variant and seed name its folder."""
     listed = []
     for variant, name in zip(
         compared, _folders([variant.label for variant in compared]), strict=True
     ):
         seeds_of_variant = seeds if seeds is not None else variant.scenario.seeds
-        listed += [Task(variant, seed, out / name / f"seed-{seed}") for seed in seeds_of_variant]
+        folder = out / name
+        listed += [
+            Task(variant, seed, folder / f"seed-{seed}", journal) for seed in seeds_of_variant
+        ]
     return listed
 
 

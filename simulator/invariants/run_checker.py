@@ -7,7 +7,7 @@ can run after every event of a long run.
 from collections.abc import Iterable
 
 from gangsched.core import facts as f
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
@@ -27,7 +27,7 @@ class RunChecker:
     `most` has the largest amounts that each queue's subtree ever held.
     """
 
-    def __init__(self, engine: Engine, queues: Iterable[Queue]) -> None:
+    def __init__(self, engine: SchedulingEngine, queues: Iterable[Queue]) -> None:
         self.most: dict[str, dict[QuotaKey, int]] = {}
         self._engine = engine
         self._queues = {queue.name: queue for queue in queues}
@@ -85,7 +85,7 @@ class RunChecker:
             case _:
                 pass
 
-    def restarted(self, engine: Engine) -> None:
+    def restarted(self, engine: SchedulingEngine) -> None:
         """Note a restart of the scheduler, which frees the assignments that are not bound."""
         self._engine = engine
         self._assigned.clear()

@@ -15,6 +15,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.running_views import evicted_view, running_view
 from gangsched.core.engine.limits import Limits
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, PodUid
 from gangsched.core.planning.planner import Plan, make_plan
@@ -49,7 +50,9 @@ class Comparison:
     backing_off: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def add(self, old: Engine, new: Engine, policies: Policies, now_s: float) -> None:
+    def add(
+        self, old: SchedulingEngine, new: SchedulingEngine, policies: Policies, now_s: float
+    ) -> None:
         """Compare the states and the next plans of two engines at the same time."""
         before, after = _view(old, now_s), _view(new, now_s)
         self.moments += 1
@@ -143,12 +146,12 @@ class RestartRun(ApiCallJobRun):
         self.at(self.now_s + self._rng.uniform(5, 200), lambda: end(gang, pods))
 
 
-def under_way(engine: Engine) -> bool:
+def under_way(engine: SchedulingEngine) -> bool:
     """Return whether a gang is between its assignment and its start, or is being preempted."""
     return not all(_settled(gang) for gang in engine.view.gangs.values())
 
 
-def _view(engine: Engine, now_s: float) -> Snapshot:
+def _view(engine: SchedulingEngine, now_s: float) -> Snapshot:
     """Return a snapshot with all pending gangs.
 
     Two caches are renewed: for which gangs preemption was infeasible, and the estimates of run
@@ -164,7 +167,7 @@ def _view(engine: Engine, now_s: float) -> Snapshot:
     )
 
 
-def _fresh(engine: Engine, gang: _Gang) -> _Gang:
+def _fresh(engine: SchedulingEngine, gang: _Gang) -> _Gang:
     queue = engine.view.queues.get(gang.gang.queue)
     return replace(gang, estimate=engine.history.estimate(gang.gang, queue))
 
@@ -185,7 +188,7 @@ def _difference(subject: str, before: object, after: object) -> Iterator[str]:
         yield f"{subject}: {before} before, {after} after"
 
 
-def _gangs(old: Engine, new: Engine) -> Iterator[str]:
+def _gangs(old: SchedulingEngine, new: SchedulingEngine) -> Iterator[str]:
     yield from _difference("gangs", sorted(old.view.gangs), sorted(new.view.gangs))
     for gang in sorted(old.view.gangs.keys() & new.view.gangs.keys()):
         if _settled(old.view.gangs[gang]):
@@ -235,7 +238,7 @@ def _fields(gang: GangState) -> dict[str, object]:
     }
 
 
-def _state(old: Engine, new: Engine) -> Iterator[str]:
+def _state(old: SchedulingEngine, new: SchedulingEngine) -> Iterator[str]:
     yield from _difference("queue usage", *(_held(engine) for engine in (old, new)))
     spent = [
         {
@@ -267,7 +270,7 @@ def _state(old: Engine, new: Engine) -> Iterator[str]:
     yield from _difference("node usage", *used)
 
 
-def _held(engine: Engine) -> dict[str, dict[object, int]]:
+def _held(engine: SchedulingEngine) -> dict[str, dict[object, int]]:
     return {
         queue: {key: n for key, n in sorted(held.items()) if n}
         for queue, held in sorted(engine.view.ledger.usage.subtree_usage.items())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
-from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.kube.stored import gang_history
 
 
@@ -132,7 +132,7 @@ class ApiServer:
             case _:
                 return fact
 
-    def listed(self, engine: Engine, now_s: float) -> list[f.Fact]:
+    def listed(self, engine: SchedulingEngine, now_s: float) -> list[f.Fact]:
         """Return the facts for a scheduler that starts now: the cluster first, groups last.
 
         The API server lists each kind by name. The scheduler before wrote GPU time into the status

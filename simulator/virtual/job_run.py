@@ -12,6 +12,7 @@ from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import AdvanceReservation, Queue
@@ -68,7 +69,7 @@ class JobRun:
         timing: Timing = _AT_ONCE,
         observers: Observers | None = None,
         checked: bool = True,
-        engine: Callable[[Limits], Engine] = Engine,
+        engine: Callable[[Limits], SchedulingEngine] = Engine,
     ) -> None:
         self._new_engine = engine
         self.engine = engine(limits)

@@ -7,7 +7,7 @@ from rich.console import Console
 from gangsched.cli.cluster.lookup import job_state, read_job
 from gangsched.cli.cluster.view import ClusterView
 from gangsched.cli.output import tables
-from gangsched.cli.queries import explain, predict_start, what_if
+from gangsched.cli.queries import Changes, explain, predict_start, what_if
 from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName
@@ -178,4 +178,4 @@ def test_an_unknown_node_is_reported_with_similar_ones(words, told):
     engine = an_engine(*(node(name) for name in ("a0", "a1", "a2", "b0")))
     view = ClusterView(engine, POLICIES, 2.0)
     with pytest.raises(ConfigError, match=told):
-        what_if(view, view, [], [words])
+        what_if(view, view, Changes(nodes=[words]))

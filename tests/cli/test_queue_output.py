@@ -183,7 +183,7 @@ def waiting_view() -> ClusterView:
 
 
 def test_what_if_reports_a_gang_that_starts_only_with_the_change():
-    found = queries.what_if(waiting_view(), waiting_view(), [f"zero:{GPU}=16"], [])
+    found = queries.what_if(waiting_view(), waiting_view(), queries.Changes([f"zero:{GPU}=16"]))
     by_gang = {one["gang"]: one for one in found}
     assert by_gang["ns/never"]["now"] is None
     assert by_gang["ns/never"]["then"] is not None
@@ -212,12 +212,12 @@ def test_a_mean_loss_is_a_loss():
 
 def test_a_quota_that_the_parent_limits_is_noted():
     changed = waiting_view()
-    queries.what_if(waiting_view(), changed, [f"vision:{GPU}=400"], [])
+    queries.what_if(waiting_view(), changed, queries.Changes([f"vision:{GPU}=400"]))
     (note,) = (note for note in changed.notes if "vision" in note)
     assert note.startswith("queue vision: spec.quotas[nvidia.com/gpu].nominal: 400 counts as 32,")
     assert not [note for note in changed.notes if "zero" in note]
     unchanged = waiting_view()
-    queries.what_if(waiting_view(), unchanged, [f"zero:{GPU}=8"], [])
+    queries.what_if(waiting_view(), unchanged, queries.Changes([f"zero:{GPU}=8"]))
     assert not unchanged.notes, "what was so before is no news"
 
 
@@ -233,7 +233,7 @@ def test_a_quota_that_the_parent_limits_is_noted():
 def test_a_wrong_change_is_one_sentence(text, said):
     made = view(Queue("zero"), Queue("bad", broken="spec.x: it is wrong"))
     with pytest.raises(ConfigError) as caught:
-        queries.what_if(made, made, [text], [])
+        queries.what_if(made, made, queries.Changes([text]))
     assert said in str(caught.value)
     assert "cpu:" not in str(caught.value)
 

@@ -207,7 +207,10 @@ def test_commands_and_the_scheduler_say_the_same(cluster, namespace, queue, tmp_
         )
     changed = view(cluster)
     changed.now_s = seen.now_s
-    rows = {row["gang"]: row for row in queries.what_if(seen, changed, [f"{small}:cpu=1"], [])}
+    rows = {
+        row["gang"]: row
+        for row in queries.what_if(seen, changed, queries.Changes([f"{small}:cpu=1"]))
+    }
     for name, answer in answers.items():
         if answer.get("start") and name in names:
             assert rows[f"{namespace}/{name}"]["now"] == answer["start"]["expected"]

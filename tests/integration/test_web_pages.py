@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from waiting import patience_s, until_async
 
-from gangsched.cli.web import serve_cluster, serve_snapshot
+from gangsched.cli.web import serve_cluster, serve_file
 from gangsched.config import load_config
 from gangsched.kube.client.access import Access
 from gangsched.web.sessions import new_code
@@ -99,19 +99,46 @@ async def _live(cluster, namespace, other):
             await shows(read, f"/gang?name={namespace}/wide", "LargerThanCluster")
             cluster.gang(namespace, "next", 1, gpus=1)
             await shows(read, f"/gangs?q={namespace}/next&state=Placed", "1 of")
-        async with viewer(url, tenant(cluster, namespace)) as read:
+            await shows(read, f"/gang?name={namespace}/next", "1 pod run on ")
+            text = await read("/what-if?count=64&node=k-0")
+            assert f"{namespace}/wide" in text
+            assert "starts at all" in text
+            cluster.kubectl("delete", "podgroups.gangsched.io/next", "pod/next-0", "-n", namespace)
+            await shows(read, "/timeline", "ended 2")
+        tenant_token = tenant(cluster, namespace)
+        async with viewer(url, tenant_token) as read:
             assert "Placed" in await read(f"/gang?name={namespace}/own")
-            for path in ("/cluster", "/gangs", "/queues", f"/gang?name={namespace}/wide"):
+            what_if = "/what-if?count=64&node=k-0"
+            wide = f"/gang?name={namespace}/wide"
+            for path in ("/cluster", "/gangs", "/queues", "/timeline", what_if, wide):
                 text = await read(path)
                 assert other not in text, path
                 assert "secret" not in text, path
             assert "There is no gang" in await read(f"/gang?name={other}/secret")
             assert f"system:serviceaccount:{namespace}:default" in await read("/gangs")
+        await _rest(url, tenant_token, f"{namespace}/own", other)
+
+
+async def _rest(url, token, own, other):
+    """A client with a token reads what its account may see."""
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+        async with session.get(f"{url}/api/v1/gangs/{own}") as answer:
+            gang = await answer.json()
+            assert (gang["gang"]["state"], gang["pods"][0]["state"]) == ("Placed", "running")
+        async with session.get(f"{url}/api/v1/gangs") as answer:
+            text = await answer.text()
+            assert own in text
+            assert other not in text
+    async with (
+        aiohttp.ClientSession() as session,
+        session.get(f"{url}/api/v1/gangs") as answer,
+    ):
+        assert answer.status == 401
 
 
 async def _snapshot(file, namespace, other):
     async with (
-        served(lambda say: serve_snapshot(file, load_config(None), 0, say)) as (url, _),
+        served(lambda say: serve_file(file, load_config(None), 0, say)) as (url, _),
         viewer(url) as read,
     ):
         assert "Placed" in await read(f"/gang?name={namespace}/own")

@@ -137,7 +137,7 @@ def test_the_checker_catches_planted_bugs(bug, found):
 
 
 def test_a_violation_tells_the_seed_the_moment_and_how_to_see_it_again(tmp_path, monkeypatch):
-    def broken(scenario, seed, found=None):
+    def broken(scenario, seed, *_):
         return run(scenario, seed, None, KeepsQuota)
 
     monkeypatch.setattr("simulator.experiments.run.run", broken)

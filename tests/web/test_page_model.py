@@ -12,7 +12,6 @@ from gangsched.core.model.refusal import Reason
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import forecast
 from gangsched.core.planning.planner import make_plan
-from gangsched.web import tiles
 from gangsched.web.model import QueueRow, Segment
 from gangsched.web.reading import (
     PODS_SHOWN,
@@ -23,6 +22,7 @@ from gangsched.web.reading import (
     pods_of,
 )
 from gangsched.web.rights import EVERYTHING, Rights, visible_part
+from gangsched.web.views import tiles
 
 HEADER = ModelHeader(1, "test", live=False)
 T = 100.0

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import contextlib
 import re
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 from waiting import patience_s, until
-from web_sources import HOSTILE, page_source
+from web_sources import HOSTILE, page_source, write_journal
 
 from gangsched.core.facts import GangSeen
 from gangsched.core.model.gangs import Gang
@@ -27,7 +28,7 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 
-VIEWS = ("/cluster", "/node?name=a", "/queues", "/queue?name=default", "/gangs")
+VIEWS = ("/cluster", "/node?name=a", "/queues", "/queue?name=default", "/gangs", "/timeline")
 GANGS = ("/gang?name=ns/waits", "/gang?name=ns/own")
 SCREENS = {
     "wide": {"viewport": {"width": 1280, "height": 800}},
@@ -176,6 +177,17 @@ def test_names_that_attack_run_nothing(page):
         served.stop()
 
 
+@contextlib.contextmanager
+def served_file(file):
+    """Run `gangsched web` on a file; yield its address."""
+    command = [sys.executable, "-u", "-m", "gangsched", "web", str(file), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+        try:
+            yield re.search(r"http://[^\s/]+", program.stdout.readline())[0]
+        finally:
+            program.terminate()
+
+
 def test_the_command_serves_a_snapshot(page, tmp_path):
     facts = [GangSeen(Gang(GangId("ns/of-file"), 1))]
     engine = page_source().engine
@@ -183,12 +195,39 @@ def test_the_command_serves_a_snapshot(page, tmp_path):
         engine.observe(fact, 1.0)
     file = tmp_path / "now.jsonl"
     write_facts(file, RestoredEngine(engine, 1.0, facts))
-    command = [sys.executable, "-u", "-m", "gangsched", "web", str(file), "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
-        try:
-            url = re.search(r"http://\S+", program.stdout.readline())[0]
-            page.goto(url)
-            page.click("#nav-gangs")
-            page.wait_for_selector("text=ns/of-file")
-        finally:
-            program.terminate()
+    with served_file(file) as url:
+        page.goto(url)
+        page.click("#nav-gangs")
+        page.wait_for_selector("text=ns/of-file")
+        assert page.locator("#moment").count() == 0, "a snapshot has one moment"
+
+
+def test_a_slider_goes_to_any_moment_of_a_journal_and_views_keep_it(page, tmp_path):
+    file = write_journal(tmp_path / "journal.jsonl", 10)
+    with served_file(file) as url:
+        page.goto(url)
+        page.click("#nav-gangs")
+        page.wait_for_selector("text=No gang matches")
+        page.focus("#part")
+        for _ in range(500):
+            page.keyboard.press("ArrowLeft", delay=0)
+            if "/at/" in page.url:
+                break
+        page.wait_for_url("**/at/*/gangs")
+        page.goto(url + "/moment?view=gangs&part=500")
+        page.wait_for_selector("text=ns/g5")
+        names = page.locator("tbody th").all_inner_texts()
+        assert set(names) == {"ns/g4", "ns/g5"}
+        page.click("#later")
+        page.wait_for_url("**/at/70.000/gangs")
+        assert set(page.locator("tbody th").all_inner_texts()) == {"ns/g5", "ns/g6"}
+        page.click("text=ns/g5")
+        page.wait_for_url("**/at/70.000/gang?name=ns/g5")
+        assert "The plan assigns 1 pod to a." in page.inner_text(".story")
+        page.click("#nav-timeline")
+        page.wait_for_url("**/at/70.000/timeline")
+        texts = page.inner_text("table.timeline")
+        assert all(name in texts for name in ("ns/g0", "ns/g6"))
+        assert "ns/g7" not in texts, "that is the future"
+        result = axe.Axe().run(page).response["violations"]
+        assert [found["id"] for found in result] == []

@@ -15,11 +15,12 @@ from gangsched.core.model.ids import GangId
 from gangsched.web import keeper as keeper_module
 from gangsched.web import server as server_module
 from gangsched.web.keeper import ComputingError, ModelKeeper
+from gangsched.web.moments import JournalMoments
 from gangsched.web.rights import Rights
 from gangsched.web.server import WebServer
 from gangsched.web.sessions import LoginError, ViewerSessions
 
-VIEWS = ("/cluster", "/queues", "/gangs", "/cluster?color=queue")
+VIEWS = ("/cluster", "/queues", "/gangs", "/cluster?color=queue", "/timeline")
 TOKEN = "a.token.of.mine"  # noqa: S105
 
 
@@ -65,7 +66,7 @@ class ActiveParts(HTMLParser):
         self.parts = []
 
     def handle_starttag(self, tag, attrs):
-        own = dict(attrs).get("src") == "/static/page.js"
+        own = dict(attrs).get("src") in ("/static/page.js", "/static/moment.js")
         if (tag == "script" and not own) or tag in ("img", "iframe", "object", "embed", "style"):
             self.parts.append(tag)
         for name, value in attrs:
@@ -87,11 +88,11 @@ CODE = "code-of-the-terminal"
 
 @contextlib.asynccontextmanager
 async def site(source, *, login=False):
-    """Serve the pages of a source."""
-    keeper = ModelKeeper(source)
+    """Serve the pages of a source, or of the moments of a journal."""
+    keeper = source if isinstance(source, JournalMoments) else ModelKeeper(source)
     sessions = ViewerSessions(Reviews(), CODE) if login else None
     runner, port = await WebServer(keeper, sessions).start(0)
-    task = asyncio.ensure_future(keeper.run())
+    task = asyncio.ensure_future(asyncio.sleep(0) if keeper is source else keeper.run())
     jar = aiohttp.CookieJar(unsafe=True)
     try:
         async with aiohttp.ClientSession(cookie_jar=jar) as session:
@@ -100,6 +101,8 @@ async def site(source, *, login=False):
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await runner.cleanup()
+        if isinstance(keeper, JournalMoments):
+            await keeper.close()
 
 
 async def forecasted(keeper):
@@ -127,6 +130,8 @@ async def test_every_view_of_a_file_is_served():
             ("/gangs?q=OWN+r1&state=Placed", "1 of 3 gangs"),
             ("/gang?name=ns/waits", "Expected start"),
             ("/gang?name=ns/own", "Expected end"),
+            ("/timeline", "16 of 17 GPUs are used by gangs now"),
+            ("/timeline?queue=default&period=6h", "starts in"),
         ):
             answer, text = await web.get(path)
             assert answer.status == 200, path

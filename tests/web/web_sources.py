@@ -1,15 +1,20 @@
 """Sources of pages for tests: a small cluster, and one with names that attack the page."""
 
-from builders import POLICIES, an_engine, needs, node, templated
+from builders import POLICIES, an_engine, needs, node, pod, templated
 
-from gangsched.core.facts import GangSeen, NodeSeen, PodSeen, TopologySeen
+from gangsched.core.engine.engine import Engine
+from gangsched.core.engine.limits import Limits
+from gangsched.core.facts import GangGone, GangSeen, NodeSeen, PodGone, PodSeen, TopologySeen
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.planning.forecast import Effort
+from gangsched.core.planning.planner import make_plan
+from gangsched.recording.journal import Journal, RecordingEngine
 from gangsched.web.keeper import PageSource
 from gangsched.web.model import QueueRow, QuotaRow
 
+STEP_S = 10.0
 HOSTILE = "\"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7*7}}"
 
 
@@ -39,4 +44,32 @@ def page_source(*, hostile: bool = False, live: bool = False) -> PageSource:
         queue_rows=lambda: rows,
         redact=lambda text, _: text.replace("theirs/secret", "another gang"),
         effort=Effort(2, 5),
+    )
+
+
+def write_journal(path, gangs):
+    """Write a journal in which gang n runs from step n+1 to n+3, planned by a scheduler."""
+    with path.open("w") as file:
+        engine = RecordingEngine(Engine(Limits()), Journal(file))
+        engine.observe(NodeSeen(node("a")), 0.0)
+        for number in range(gangs + 2):
+            at_s = (number + 1) * STEP_S
+            if number < gangs:
+                engine.observe(GangSeen(templated(f"g{number}", 1, needs(2))), at_s)
+                engine.accept(make_plan(engine.begin_cycle(at_s), POLICIES, at_s), at_s)
+                engine.observe(_running(number, at_s), at_s)
+            if number >= 2:
+                engine.observe(PodGone(PodUid(f"g{number - 2}-worker-0")), at_s)
+                engine.observe(GangGone(GangId(f"ns/g{number - 2}")), at_s)
+    return path
+
+
+def _running(number, at_s):
+    return pod(
+        f"g{number}-worker-0",
+        f"g{number}",
+        needs(2),
+        role="worker",
+        node=NodeName("a"),
+        started_s=at_s,
     )

@@ -7,13 +7,15 @@ from gangsched.config import ConfigError
 from gangsched.core import facts as f
 from gangsched.core.cluster.supply import missing_resources
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
-from gangsched.core.model.ids import NodeName
+from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import GPU
-from gangsched.core.model.queues import Quota
+from gangsched.core.model.queues import AdvanceReservation, Quota
 from gangsched.core.model.text import whole
 from gangsched.kube.decoding.cluster.queues import parse_quota_amount
 from gangsched.kube.decoding.quantities import DecodeError
+
+_NODES_MAX, _PRIORITY_MAX, _YEAR_S = 10_000, 1_000_000_000, 365 * 86_400.0
 
 
 def change_quota(engine: SchedulingEngine, text: str, now_s: float) -> None:
@@ -57,7 +59,7 @@ def add_nodes(engine: SchedulingEngine, text: str, now_s: float) -> None:
     """
     number, _, original = text.partition(":")
     count = whole(number)
-    if count is None or not 0 < count <= 10_000 or not original:
+    if count is None or not 0 < count <= _NODES_MAX or not original:
         raise ConfigError(
             f"--nodes: {text!r} must be COUNT:NODE, as in 4:gpu-node-1: how many copies of an "
             f"existing node to add, 10,000 at most"
@@ -71,6 +73,56 @@ def add_nodes(engine: SchedulingEngine, text: str, now_s: float) -> None:
         name = NodeName(f"{original}-more-{index}")
         labels = {**node.labels, "kubernetes.io/hostname": str(name)}
         engine.observe(f.NodeSeen(replace(node, name=name, labels=labels)), now_s)
+
+
+def change_priority(engine: SchedulingEngine, text: str, now_s: float) -> None:
+    """Give a gang another priority, given as `NAMESPACE/NAME=NUMBER`.
+
+    Raises:
+        ConfigError: the text is malformed, or there is no such gang.
+
+    """
+    name, _, number = text.rpartition("=")
+    priority = whole(number.removeprefix("-"))
+    if not name or priority is None or priority > _PRIORITY_MAX:
+        raise ConfigError(
+            f"--priority: {text!r} must be NAMESPACE/NAME=NUMBER, as in team/job=1000, with a "
+            f"number from -{_PRIORITY_MAX:,} to {_PRIORITY_MAX:,}"
+        )
+    state = engine.view.gangs.get(GangId(name))
+    if state is None or state.spec is None:
+        raise ConfigError(f"--priority: gang {name!r} does not exist (give NAMESPACE/NAME)")
+    priority = -priority if number.startswith("-") else priority
+    engine.observe(f.GangSeen(replace(state.spec, priority=priority)), now_s)
+
+
+def book_nodes(engine: SchedulingEngine, text: str, now_s: float) -> None:
+    """Set nodes aside for no gang, given as `COUNT:HOURS FROM NOW:HOURS`.
+
+    Raises:
+        ConfigError: the text is malformed.
+
+    """
+    number, _, times = text.partition(":")
+    after, _, length = times.partition(":")
+    count = whole(number)
+    try:
+        after_s, length_s = float(after) * 3600, float(length) * 3600
+    except ValueError:
+        after_s = length_s = -1.0
+    if (
+        not count
+        or count > _NODES_MAX
+        or not 0 <= after_s <= _YEAR_S
+        or not 0 < length_s <= _YEAR_S
+    ):
+        raise ConfigError(
+            f"--book: {text!r} must be COUNT:IN:FOR, as in 8:24:12: how many nodes to set aside, "
+            f"in how many hours and for how many hours, at most a year"
+        )
+    start_s = now_s + after_s
+    booking = AdvanceReservation("what-if", start_s, start_s + length_s, count=count)
+    engine.observe(f.AdvanceReservationSeen(booking), now_s)
 
 
 def queue_notes(engine: SchedulingEngine, name: str) -> list[str]:

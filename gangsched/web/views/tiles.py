@@ -17,15 +17,16 @@ ColourOf = Callable[[Segment], str]
 
 def colour_by_gang(segment: Segment) -> str:
     """Return the colour class of the gang of a segment."""
-    return _class(segment.gang)
+    return colour_of_name(segment.gang)
 
 
 def colour_by_queue(segment: Segment) -> str:
     """Return the colour class of the queue of a segment."""
-    return _class(segment.queue if segment.gang else "")
+    return colour_of_name(segment.queue if segment.gang else "")
 
 
-def _class(name: str) -> str:
+def colour_of_name(name: str) -> str:
+    """Return the colour class of a gang or queue; that of other pods for ""."""
     return f"c{crc32(name.encode(errors='replace')) % COLOURS}" if name else "other"
 
 

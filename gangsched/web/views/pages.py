@@ -2,18 +2,22 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from gangsched.web import tiles
-from gangsched.web.model import GangRow, NodeTile, PageModel, PodRow
+from gangsched.core.model.pods import GPU
+from gangsched.web.model import GangRow, LogLine, NodeTile, PageModel, PodRow, QueueSample
 from gangsched.web.sessions import ViewerSession
+from gangsched.web.views import tiles, timeline
+from gangsched.web.views.change_yaml import change_yaml
+from gangsched.web.views.texts import amount, describe, duration, summary, utc_text
+from gangsched.web.what_if import WhatIfAnswer, WhatIfChange
 
 ROWS_ON_PAGE = 100
 QUERY_LETTERS_MAX = 200
 _NODES_IN_DETAIL = 64
+_QUERY_ITEMS, _CHOICES = 16, 500
 _LEGEND = 12
 _STATES = ("Placed", "Binding", "Reserved", "Pending", "Gathering", "Broken", "Finished")
 
@@ -31,6 +35,8 @@ class PageRequest:
     model: PageModel
     viewer: ViewerSession
     query: Query
+    here: str
+    """The view with its query, as a relative address."""
 
     def get(self, name: str) -> str:
         """Return a value of the query, shortened."""
@@ -56,6 +62,25 @@ def environment() -> Environment:
     return found
 
 
+@dataclass(frozen=True, slots=True)
+class GangParts:
+    """What the page of a gang shows beside its row; `remedies` also say why there are none."""
+
+    pods: tuple[PodRow, ...]
+    remedies: tuple[tuple[str, ...], str]
+    story: tuple[LogLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIfParts:
+    """A change with its answer, or with the problem why there is none, and the orders to choose."""
+
+    change: WhatIfChange
+    answer: WhatIfAnswer | None
+    problem: str
+    orders: tuple[str, ...]
+
+
 class PageWriter:
     """Writes the pages of a server."""
 
@@ -69,34 +94,47 @@ class PageWriter:
             NoPageError: the query names nothing that the viewer may see.
 
         """
-        values = _VIEWS[name](request)
+        return self._write(name, request, _VIEWS[name](request))
+
+    def gang(self, request: PageRequest, row: GangRow, parts: GangParts) -> str:
+        """Return the page of one gang."""
+        values = {
+            "row": row,
+            "pods": parts.pods,
+            "known_nodes": {node.name for node in request.model.nodes},
+            "remedies": parts.remedies,
+            "story": parts.story,
+            "chart": span_chart(row, request.model.now_s),
+        }
+        return self._write("gang", request, values)
+
+    def what_if(self, request: PageRequest, parts: WhatIfParts) -> str:
+        """Return the page that compares a change, with its answer or with why there is none."""
+        model, answer = request.model, parts.answer
+        rows = answer.changed[:ROWS_ON_PAGE] if answer is not None else ()
+        values = {
+            "form": _form_of(request.query),
+            "answer": answer,
+            "rows": rows,
+            "more": len(answer.changed) - len(rows) if answer is not None else 0,
+            "problem": parts.problem,
+            "yaml": change_yaml(parts.change, model.now_s) if answer is not None else "",
+            "queues": [row.name for row in model.queues[:_CHOICES]],
+            "nodes": [node.name for node in model.nodes if node.name][:_CHOICES],
+            "gangs": [row.id for row in model.gangs.values() if row.waits][:_CHOICES],
+            "orders": parts.orders,
+        }
+        return self._write("what-if", request, values)
+
+    def _write(self, name: str, request: PageRequest, values: Mapping[str, Any]) -> str:
         return self._templates.get_template(f"{name}.html").render(
             view=name,
+            here=request.here,
+            asked=sorted(request.query.items())[:_QUERY_ITEMS],
             model=request.model,
             viewer=request.viewer,
             login=request.viewer.ends_s != float("inf"),
             **values,
-        )
-
-    def gang(
-        self,
-        request: PageRequest,
-        row: GangRow,
-        pods: tuple[PodRow, ...],
-        remedies: tuple[tuple[str, ...], str],
-    ) -> str:
-        """Return the page of one gang; `remedies` also say why there are none."""
-        names = {node.name for node in request.model.nodes}
-        return self._templates.get_template("gang.html").render(
-            view="gangs",
-            model=request.model,
-            viewer=request.viewer,
-            login=request.viewer.ends_s != float("inf"),
-            row=row,
-            pods=pods,
-            known_nodes=names,
-            remedies=remedies,
-            chart=span_chart(row, request.model.now_s),
         )
 
     def login(self, problem: str = "", *, has_code: bool) -> str:
@@ -187,6 +225,7 @@ def _queue(request: PageRequest) -> dict[str, Any]:
     waiting.sort(key=_turn)
     return {
         "row": row,
+        "past": past_of(request.model.samples.get(name, ())),
         "waiting": waiting[:ROWS_ON_PAGE],
         "more": max(len(waiting) - ROWS_ON_PAGE, 0),
         "hidden": max(row.pending - len(waiting), 0) if request.model.hidden_gangs else 0,
@@ -225,81 +264,66 @@ def _gangs(request: PageRequest) -> dict[str, Any]:
     }
 
 
+def _timeline(request: PageRequest) -> dict[str, Any]:
+    model, queue = request.model, request.get("queue")
+    rows = timeline.rows_of(model, queue)
+    pages = -(-len(rows) // ROWS_ON_PAGE) or 1
+    number = request.number("page", pages)
+    shown = rows[(number - 1) * ROWS_ON_PAGE : number * ROWS_ON_PAGE]
+    period = request.get("period")
+    if period not in timeline.PERIODS:
+        period = timeline.fitting_period(shown, model.now_s)
+    reach_s = timeline.PERIODS[period]
+    return {
+        "rows": [(row, timeline.bars(row, model.now_s, reach_s)) for row in shown],
+        "count": len(rows),
+        "page": number,
+        "pages": pages,
+        "period": period,
+        "periods": tuple(timeline.PERIODS),
+        "ticks": timeline.ticks(model.now_s, reach_s),
+        "chart": timeline.usage_chart(model, queue, reach_s),
+        "queue": queue,
+        "queues": [row.name for row in model.queues[:500]],
+    }
+
+
 _VIEWS = {
     "cluster": _cluster,
     "node": _node,
     "queues": _queues,
     "queue": _queue,
     "gangs": _gangs,
+    "timeline": _timeline,
 }
 VIEW_NAMES = tuple(_VIEWS)
 
 
-# -- words --------------------------------------------------------------------------------------
+# -- what if ------------------------------------------------------------------------------------
+
+_FIELDS = (
+    "queue", "resource", "amount", "count", "node", "gang", "priority",
+    "book_nodes", "book_in", "book_hours", "order",
+)  # fmt: skip
 
 
-def summary(nodes: Iterable[NodeTile]) -> str:
-    """Say how many nodes and GPUs there are and how many are used."""
-    tiles_there = list(nodes)
-    gpus = sum(node.gpus for node in tiles_there)
-    count = len(tiles_there)
-    parts = [f"{count} node{'s' * (count != 1)}"]
-    if gpus:
-        used = sum(node.used for node in tiles_there if node.gpus)
-        parts.append(f"{amount(used)} of {gpus} GPUs used")
-    else:
-        used = sum(min(node.used, 1.0) for node in tiles_there) / max(count, 1)
-        parts.append(f"{used:.0%} of the cores used")
-    for attribute, word in (("failing", "not ready"), ("cordoned", "cordoned")):
-        number = sum(bool(getattr(node, attribute)) for node in tiles_there)
-        if number:
-            parts.append(f"{number} {word}")
-    reserved = sum(bool(node.reserved_for) for node in tiles_there)
-    if reserved:
-        parts.append(f"{reserved} reserved")
-    return ", ".join(parts)
+def _form_of(query: Query) -> dict[str, str]:
+    return {name: query.get(name, "").strip()[:QUERY_LETTERS_MAX] for name in _FIELDS}
 
 
-def describe(node: NodeTile) -> str:
-    """Say what a node is and who uses it, in one sentence."""
-    used = (
-        f"{amount(node.used)} of {node.gpus} GPUs used"
-        if node.gpus
-        else f"{min(node.used, 1.0):.0%} of the cores used"
-    )
-    return f"{node.name or f'node {node.number}'}: {used}"
-
-
-def amount(value: float | None) -> str:
-    """Write an amount without needless digits."""
-    return (
-        "no limit" if value is None else f"{round(value, 2):,g}" if value < 1e6 else f"{value:,.0f}"
-    )
-
-
-def duration(seconds: float | None) -> str:
-    """Write how long something takes, in its two largest units."""
-    if seconds is None:
-        return ""
-    left = max(round(seconds), 0)
-    parts: list[str] = []
-    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        count, left = divmod(left, size)
-        if count or (unit == "s" and not parts):
-            parts.append(f"{count} {unit}")
-        elif parts:
-            break
-    return " ".join(parts[:2])
-
-
-def utc_text(at_s: float | None) -> str:
-    """Write a moment in UTC."""
-    if at_s is None:
-        return ""
-    try:
-        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, OSError, ValueError):
-        return "not a date"
+def change_of(query: Query) -> WhatIfChange:
+    """Return the change that the form of a query asks for."""
+    form = _form_of(query)
+    quota = nodes = priority = book = ""
+    if form["amount"]:
+        quota = f"{form['queue']}:{form['resource'] or GPU}={form['amount']}"
+    if form["count"]:
+        nodes = f"{form['count']}:{form['node']}"
+    if form["priority"]:
+        priority = f"{form['gang']}={form['priority']}"
+    if form["book_nodes"]:
+        book = f"{form['book_nodes']}:{form['book_in'] or 0}:{form['book_hours'] or 1}"
+    return WhatIfChange(quota, nodes, priority, book, form["order"])
 
 
 # -- pictures of times --------------------------------------------------------------------------
@@ -311,5 +335,20 @@ def span_chart(row: GangRow, now_s: float) -> dict[str, Any] | None:
     if span is None:
         return None
     length_s = max(span.high_s - now_s, 1.0) * 1.05
-    places = [round(max(at_s - now_s, 0.0) / length_s * 600, 1) for at_s in span]
+    times = (span.low_s, span.median_s, span.high_s)
+    places = [round(max(at_s - now_s, 0.0) / length_s * 600, 1) for at_s in times]
     return {"what": "end" if row.state == "Placed" else "start", "span": span, "at": places}
+
+
+def past_of(samples: tuple[QueueSample, ...]) -> dict[str, Any] | None:
+    """Return the picture of a queue's share over time: its points, and the same in words."""
+    if len(samples) < 2 or samples[-1].at_s <= samples[0].at_s:
+        return None
+    begin_s, end_s = samples[0].at_s, samples[-1].at_s
+    top = max(*(sample.share for sample in samples), 0.01)
+    points = " ".join(
+        f"{(sample.at_s - begin_s) / (end_s - begin_s) * 600:.1f},"
+        f"{59 - sample.share / top * 58:.1f}"
+        for sample in samples
+    )
+    return {"points": points, "begin_s": begin_s, "top": top}
