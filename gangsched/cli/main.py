@@ -12,6 +12,7 @@ import typer
 
 from gangsched import __version__
 from gangsched.cli import ask as cli_ask
+from gangsched.cli import user_jobs
 from gangsched.cli.local import local
 from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output
 from gangsched.cli.output.printing import console, print_answer
@@ -30,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(local, name="local")
-for _name, _command in cli_ask.COMMANDS.items():
+for _name, _command in (*cli_ask.COMMANDS.items(), *user_jobs.COMMANDS.items()):
     app.command(name=_name)(_command)
 
 
