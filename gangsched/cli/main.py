@@ -16,6 +16,7 @@ from gangsched.cli import user_jobs
 from gangsched.cli.local import local
 from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output
 from gangsched.cli.output.printing import console, print_answer
+from gangsched.cli.submit import SUBMIT_SETTINGS, submit_job
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError, LeadershipLostError
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(local, name="local")
+app.command(name="submit", context_settings=SUBMIT_SETTINGS)(submit_job)
 for _name, _command in (*cli_ask.COMMANDS.items(), *user_jobs.COMMANDS.items()):
     app.command(name=_name)(_command)
 
