@@ -14,7 +14,7 @@ from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
 from gangsched.submission.batch_options import Given, parse_options
 from gangsched.submission.batch_script import read_script
-from gangsched.submission.job_request import request_of
+from gangsched.submission.job_request import check_supported, request_of
 from gangsched.submission.manifests import PodSettings, Submission, jobsets, secret
 from gangsched.submission.submitting import next_number, submit
 
@@ -52,7 +52,9 @@ def submit_job(
     given, words = parse_options(context.args, "submit")
     values = dict(given)
     script, options, name = _script(values.get("wrap"), words)
-    request = request_of([*options, *given], name, ignore or ())
+    asked = [*options, *given]
+    request = request_of(asked, name, ignore or ())
+    check_supported(asked, request, ignore or ())
     if not image:
         raise ConfigError("--image: name the image of the pods, or set GANGSCHED_IMAGE")
     access = Access(kubeconfig, cluster)

@@ -83,21 +83,35 @@ class _Asked:
     memory_per_gpu: int | None = None
 
 
-def request_of(given: Given, name: str, ignored: Iterable[str] = ()) -> JobRequest:
-    """Return the job that options ask for; later options win. `name` is the default of its name.
+def check_supported(given: Given, request: JobRequest, ignored: Iterable[str] = ()) -> None:
+    """Check that everything that is asked for can be done.
 
     Raises:
-        ConfigError: an option is malformed, two contradict each other, or some are not supported:
-            these are all named.
+        ConfigError: something cannot; the sentence names all of it.
 
     """
     missing = unsupported(given, ignored)
-    if missing:
-        listed = "; ".join(missing)
-        raise ConfigError(
-            f"not supported: {listed}. Remove the {plural(len(missing), 'option')}, or give "
-            f"--ignore NAME for each; nothing was submitted"
-        )
+    if request.dependencies or request.singleton:
+        missing.append("--dependency: gangs do not wait for gangs yet")
+    if request.array is not None and request.array.at_once is not None:
+        missing.append("--array with %: all tasks wait at the same time")
+    if not missing:
+        return
+    raise ConfigError(
+        f"not supported: {'; '.join(missing)}. Remove the {plural(len(missing), 'option')}, or "
+        f"give --ignore NAME for each; nothing was submitted"
+    )
+
+
+def request_of(given: Given, name: str, ignored: Iterable[str] = ()) -> JobRequest:
+    """Return the job that options ask for, as sbatch reads them; later options win.
+
+    `name` is the default of its name. Whether it can be done, `check_supported` says.
+
+    Raises:
+        ConfigError: an option is malformed, or two contradict each other.
+
+    """
     values = {name: value for name, value in given if name not in set(ignored)}
     if "requeue" in values and "no-requeue" in values:
         last = [key for key, _ in given if key in ("requeue", "no-requeue")][-1]

@@ -11,11 +11,17 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from gangsched.api.names import GRACE_ANNOTATION, QUEUE_LABEL, RUNTIME_ANNOTATION
+from gangsched.api.names import (
+    ARRAY_LABEL,
+    GRACE_ANNOTATION,
+    JOB_ID_LABEL,
+    JOB_NAME_LABEL,
+    QUEUE_LABEL,
+    RUNTIME_ANNOTATION,
+    TASK_LABEL,
+)
 from gangsched.core.model.pods import GPU
 from gangsched.submission.job_request import JobRequest
-from gangsched.userjobs.finding import ARRAY_LABEL, TASK_LABEL
-from gangsched.userjobs.job_kinds import JOB_ID_LABEL, JOB_NAME_LABEL
 
 Json = dict[str, Any]
 
@@ -31,9 +37,6 @@ _ROLE = "nodes"
 _STEM_LETTERS = 30
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
-
-AFTER_ANNOTATION = "gangsched.io/after"
-SERIES_ANNOTATION = "gangsched.io/series"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +160,6 @@ def _annotations(submission: Submission) -> dict[str, str]:
         found["gangsched.io/exclusive-topology"] = "host"
     if request.signal:
         found[GRACE_ANNOTATION] = str(request.warning_s)
-    if request.dependencies:
-        found[AFTER_ANNOTATION] = ",".join(f"{when}:{job}" for when, job in request.dependencies)
-    array = request.array
-    if array is not None and array.at_once is not None:
-        found[SERIES_ANNOTATION] = f"{submission.stem}:{array.at_once}"
-    if request.singleton:
-        found[SERIES_ANNOTATION] = f"{_NOT_IN_NAMES.sub('-', request.name.lower())}:1"
     return found
 
 

@@ -8,11 +8,12 @@ import msgspec
 
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.client.errors import Conflict, KubeError, NotFound
+from gangsched.kube.client.errors import Conflict, Forbidden, KubeError, NotFound
 from gangsched.kube.client.paths import object_path
 from gangsched.submission.manifests import Json, Submission, jobsets, secret
-from gangsched.userjobs.finding import find_jobs
 
+_PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_QUEUES = "/apis/gangsched.io/v1beta1/queues"
 _SINCE_S = 1_735_689_600
 """Job numbers count seconds since 2025, so that they grow."""
 
@@ -29,12 +30,13 @@ async def submit(client: KubeClient, submission: Submission) -> Submission:
     """Create a job; return it with the number that it got.
 
     Raises:
-        ConfigError: a dependency names no job, or no number is free.
+        ConfigError: there is no such queue or PriorityClass, or no number is free.
         KubeError: the API server refused; then nothing is left.
 
     """
-    for _, job in submission.request.dependencies:
-        await find_jobs(client, submission.namespace, job)
+    request = submission.request
+    await _check_exists(client, "--qos", _PRIORITY_CLASSES, request.priority_class)
+    await _check_exists(client, "--partition", _QUEUES, request.queue)
     for further in range(_TRIES):
         numbered = replace(submission, number=submission.number + further)
         try:
@@ -43,6 +45,19 @@ async def submit(client: KubeClient, submission: Submission) -> Submission:
             continue
         return numbered
     raise ConfigError("no job number is free; try again in some minutes")
+
+
+async def _check_exists(client: KubeClient, option: str, collection: str, name: str) -> None:
+    """Check that an object exists, if the caller may read it."""
+    if not name:
+        return
+    try:
+        await client.get(object_path(collection, name))
+    except Forbidden:
+        return
+    except NotFound as error:
+        kind = "PriorityClass" if collection == _PRIORITY_CLASSES else "Queue"
+        raise ConfigError(f"{option}: there is no {kind} {name!r}") from error
 
 
 async def _create(client: KubeClient, submission: Submission) -> None:

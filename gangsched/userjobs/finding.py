@@ -8,7 +8,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from gangsched.api.names import POD_GROUP_LABEL
+from gangsched.api.names import (
+    ARRAY_LABEL,
+    JOB_ID_LABEL,
+    JOB_NAME_LABEL,
+    POD_GROUP_LABEL,
+    TASK_LABEL,
+)
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
@@ -16,8 +22,6 @@ from gangsched.kube.client.paths import object_path
 from gangsched.userjobs.job_kinds import (
     BY_NAME,
     GANG_KIND,
-    JOB_ID_LABEL,
-    JOB_NAME_LABEL,
     POD_KIND,
     USER_JOB_KINDS,
     Json,
@@ -176,13 +180,6 @@ async def find_jobs(client: KubeClient, namespace: str, name: str) -> list[UserJ
     if gang is not None:
         return [gang]
     raise ConfigError(f"there is no job {name!r} in namespace {namespace!r}")
-
-
-ARRAY_LABEL = "gangsched.io/array-job-id"
-"""On the tasks of an array job of `gangsched submit`: the number of the array job."""
-
-TASK_LABEL = "gangsched.io/array-task-id"
-"""On the tasks of an array job: the index of the task."""
 
 
 async def _named(client: KubeClient, namespace: str, name: str) -> UserJob | None:

@@ -5,12 +5,6 @@ from typing import Any
 
 Json = dict[str, Any]
 
-JOB_ID_LABEL = "gangsched.io/job-id"
-"""On jobs of `gangsched submit`: the number of the job."""
-
-JOB_NAME_LABEL = "gangsched.io/job-name"
-"""On jobs of `gangsched submit`: the name that the user gave to the job."""
-
 
 @dataclass(frozen=True, slots=True)
 class UserJobKind:

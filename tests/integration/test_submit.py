@@ -149,14 +149,22 @@ def test_what_is_not_supported_is_named_at_once_and_nothing_is_created(
 
 
 def test_nothing_is_left_of_a_submission_that_is_refused(cluster, namespace):
-    text = submit(cluster, namespace, "--qos", "no-such-class", "--wrap", "true", code=0)
-    assert "Submitted" in text, "the Job controller refuses the pods, and the JobSet says so"
-    text = submit(cluster, namespace, "-d", "afterok:1234567", "--wrap", "true", code=2)
-    assert "there is no job '1234567'" in text
-    names = [
-        s["metadata"]["name"] for s in cluster.json("get", "secrets", "-n", namespace)["items"]
-    ]
-    assert len([name for name in names if name.startswith("wrap-")]) == 1
+    text = submit(cluster, namespace, "--qos", "no-such-class", "--wrap", "true", code=2)
+    assert "--qos: there is no PriorityClass 'no-such-class'" in text
+    text = submit(cluster, namespace, "-p", "no-such-queue", "--wrap", "true", code=2)
+    assert "--partition: there is no Queue 'no-such-queue'" in text
+    cluster.kubectl("create", "quota", "few", "-n", namespace,
+                    "--hard=count/jobsets.jobset.x-k8s.io=2")  # fmt: skip
+    cluster.wait(
+        lambda: cluster.json("get", "resourcequota", "few", "-n", namespace).get("status"),
+        "the quota counts",
+    )
+    text = submit(cluster, namespace, "-a", "1-5", "--wrap", "sleep 100", code=2)
+    assert "exceeded quota" in text
+    cluster.wait(
+        lambda: not cluster.json("get", "jobsets,secrets", "-n", namespace)["items"],
+        "the tasks that were created are deleted again",
+    )
 
 
 def test_a_held_job_runs_after_its_release(cluster, namespace):
