@@ -12,7 +12,7 @@ from gangsched.cli.options import Context, Kubeconfig, Namespace
 from gangsched.config import ConfigError
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
-from gangsched.submission.batch_options import Given, parse_options
+from gangsched.submission.batch_options import Given, read_options
 from gangsched.submission.batch_script import read_script
 from gangsched.submission.job_request import check_supported, request_of
 from gangsched.submission.manifests import PodSettings, Submission, jobsets, secret
@@ -49,7 +49,7 @@ def submit_job(
 
     Options of sbatch stand before the script and win over its lines.
     """
-    given, words = parse_options(context.args, "submit")
+    given, words = read_options(context.args, "submit")
     values = dict(given)
     script, options, name = _script(values.get("wrap"), words)
     asked = [*options, *given]

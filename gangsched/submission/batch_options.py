@@ -147,7 +147,7 @@ Given = list[tuple[str, str]]
 """Names and values of options, as they are given; "" for an option without value."""
 
 
-def parse_options(words: Sequence[str], where: str) -> tuple[Given, list[str]]:
+def read_options(words: Sequence[str], where: str) -> tuple[Given, list[str]]:
     """Return the options at the beginning of the words, and the words after them.
 
     As sbatch does, a unique beginning of a long name is enough, a value stands after `=` or in the

@@ -6,7 +6,7 @@ Lines count up to the first command. A value may be quoted; an unquoted # begins
 from dataclasses import dataclass
 
 from gangsched.config import ConfigError
-from gangsched.submission.batch_options import Given, parse_options
+from gangsched.submission.batch_options import Given, read_options
 
 SCRIPT_BYTES_MAX = 512 * 1024
 """A script is stored in a Secret, which may have 1 MiB."""
@@ -42,7 +42,7 @@ def read_script(text: str, name: str) -> BatchScript:
         if line.startswith(_MARK) and line[len(_MARK) : len(_MARK) + 1] in (" ", "\t", ""):
             where = f"{name}: line {number}"
             words = split_words(line[len(_MARK) :], where)
-            found, rest = parse_options(words, where)
+            found, rest = read_options(words, where)
             if rest:
                 raise ConfigError(f"{where}: {rest[0]!r} is no option")
             options += found

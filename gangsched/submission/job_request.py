@@ -23,7 +23,7 @@ from gangsched.submission.option_values import (
     parse_path,
     parse_signal,
     parse_size,
-    parse_time,
+    parse_time_limit,
 )
 
 _CPUS_MAX = 4096
@@ -133,6 +133,7 @@ def _name(text: str) -> str:
 
 
 def _applied(request: JobRequest, asked: _Asked, option: str, value: str) -> JobRequest:
+    """Return the request with an option."""
     match option:
         case "array":
             return replace(request, array=parse_array(value))
@@ -140,8 +141,6 @@ def _applied(request: JobRequest, asked: _Asked, option: str, value: str) -> Job
             return replace(request, directory=parse_path(option, value))
         case "comment":
             return replace(request, comment=value[:200])
-        case "cpus-per-gpu":
-            asked.cpus_per_gpu = parse_count(option, value, _CPUS_MAX)
         case "cpus-per-task":
             return replace(request, cpus_per_task=parse_count(option, value, _CPUS_MAX))
         case "dependency":
@@ -157,35 +156,11 @@ def _applied(request: JobRequest, asked: _Asked, option: str, value: str) -> Job
             return replace(request, exclusive=True)
         case "export":
             return replace(request, export=parse_exports(value))
-        case "gpus":
-            gpu_type, asked.gpus = parse_gpus(option, value)
-            return replace(request, gpu_type=gpu_type or request.gpu_type)
-        case "gpus-per-node":
-            gpu_type, asked.gpus_per_node = parse_gpus(option, value)
-            return replace(request, gpu_type=gpu_type or request.gpu_type)
-        case "gres":
-            gpu_type, asked.gpus_per_node = parse_gres(value)
-            return replace(request, gpu_type=gpu_type or request.gpu_type)
-        case "gpus-per-task":
-            gpu_type, asked.gpus_per_task = parse_gpus(option, value)
-            return replace(request, gpu_type=gpu_type or request.gpu_type)
         case "hold":
             return replace(request, hold=True)
         case "mem":
             size = parse_size(option, value)
             return replace(request, memory=size or None)
-        case "mem-per-cpu":
-            asked.memory_per_cpu = parse_size(option, value)
-        case "mem-per-gpu":
-            asked.memory_per_gpu = parse_size(option, value)
-        case "nodes":
-            asked.nodes = parse_nodes(value)
-        case "ntasks":
-            asked.tasks = parse_count(option, value, NODES_MAX * TASKS_PER_NODE_MAX)
-        case "ntasks-per-node":
-            asked.tasks_per_node = parse_count(option, value, TASKS_PER_NODE_MAX)
-        case "ntasks-per-gpu":
-            asked.tasks_per_gpu = parse_count(option, value, TASKS_PER_NODE_MAX)
         case "open-mode":
             if value not in ("append", "truncate"):
                 raise ConfigError(f"--open-mode: {shown(value)} must be append or truncate")
@@ -204,10 +179,39 @@ def _applied(request: JobRequest, asked: _Asked, option: str, value: str) -> Job
         case "spread-job":
             return replace(request, spread=True)
         case "time":
-            return replace(request, time_s=parse_time(option, value))
+            return replace(request, time_s=parse_time_limit(option, value))
         case "time-min":
-            return replace(request, time_min_s=parse_time(option, value))
-    return request
+            return replace(request, time_min_s=parse_time_limit(option, value))
+    return _with_size(request, asked, option, value)
+
+
+def _with_size(request: JobRequest, asked: _Asked, option: str, value: str) -> JobRequest:
+    """Note an option on sizes in `asked`; return the request, with its type of GPUs."""
+    gpu_type = ""
+    match option:
+        case "cpus-per-gpu":
+            asked.cpus_per_gpu = parse_count(option, value, _CPUS_MAX)
+        case "mem-per-cpu":
+            asked.memory_per_cpu = parse_size(option, value)
+        case "mem-per-gpu":
+            asked.memory_per_gpu = parse_size(option, value)
+        case "nodes":
+            asked.nodes = parse_nodes(value)
+        case "ntasks":
+            asked.tasks = parse_count(option, value, NODES_MAX * TASKS_PER_NODE_MAX)
+        case "ntasks-per-node":
+            asked.tasks_per_node = parse_count(option, value, TASKS_PER_NODE_MAX)
+        case "ntasks-per-gpu":
+            asked.tasks_per_gpu = parse_count(option, value, TASKS_PER_NODE_MAX)
+        case "gpus":
+            gpu_type, asked.gpus = parse_gpus(option, value)
+        case "gpus-per-node":
+            gpu_type, asked.gpus_per_node = parse_gpus(option, value)
+        case "gres":
+            gpu_type, asked.gpus_per_node = parse_gres(value)
+        case "gpus-per-task":
+            gpu_type, asked.gpus_per_task = parse_gpus(option, value)
+    return replace(request, gpu_type=gpu_type or request.gpu_type)
 
 
 # -- sizes --------------------------------------------------------------------------------------

@@ -242,7 +242,7 @@ def _settings(submission: Submission, name: str, job_id: int, index: int | None)
         "port": PORT,
         "tasks": request.tasks,
         "arguments": list(submission.arguments),
-        "environment": environment(submission, name, job_id, index),
+        "environment": slurm_variables(submission, name, job_id, index),
         "patterns": patterns,
         "output": request.output,
         "error": request.error,
@@ -254,7 +254,7 @@ def _settings(submission: Submission, name: str, job_id: int, index: int | None)
     }
 
 
-def environment(
+def slurm_variables(
     submission: Submission, name: str, job_id: int, index: int | None
 ) -> dict[str, str]:
     """Return the variables that Slurm sets for a script."""

@@ -109,7 +109,7 @@ def parse_size(option: str, value: str) -> int:
     return int(match[1]) * _SIZES[match[2]]
 
 
-def parse_time(option: str, value: str) -> int | None:
+def parse_time_limit(option: str, value: str) -> int | None:
     """Return a time limit in seconds; None: there is none.
 
     Forms: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes,

@@ -11,7 +11,7 @@ _HOSTS_MAX = 100_000
 
 
 def compressed(hosts: list[str]) -> str:
-    """Return hosts whose numbers follow each other as one range, others with commas."""
+    """Return hosts as one range if their numbers follow each other, else with commas."""
     if len(hosts) < 2:
         return ",".join(hosts)
     numbers = []

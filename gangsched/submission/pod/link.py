@@ -19,7 +19,7 @@ CONNECT_S = 300.0
 """How long the peers of a pod may take to begin: their images may be pulled first."""
 
 
-def settings() -> dict[str, Any]:
+def job_settings() -> dict[str, Any]:
     """Return what the job says of itself: hosts, tasks and names."""
     job: dict[str, Any] = json.loads(os.environ["GANGSCHED_BATCH_SETTINGS"])
     return job

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from .link import FOLDER, LINE_MAX, ask, settings
+from .link import FOLDER, LINE_MAX, ask, job_settings
 from .tasks import PodTasks, TaskServer, send_signal
 
 _OWN = Path(os.environ.get("TMPDIR") or "/tmp") / "gangsched-batch"
@@ -28,7 +28,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)
 
 def run_pod() -> int:
     """Run the pod; return its exit code."""
-    job, tasks = settings(), PodTasks()
+    job, tasks = job_settings(), PodTasks()
     server = TaskServer(int(job["port"]), tasks)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     if int(os.environ.get("JOB_COMPLETION_INDEX", "0")):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .hosts import compressed, expanded
-from .link import CONNECT_S, ask, settings
+from .link import CONNECT_S, ask, job_settings
 from .script import STEPS, filled
 
 _VALUES = (
@@ -24,7 +24,7 @@ _VALUES = (
     "--gpus-per-node", "--gres", "--mem", "--mem-per-cpu", "-t --time", "-W --wait",
     "--distribution", "--hint", "--ntasks-per-gpu",
 )  # fmt: skip
-"""Options whose values the job has decided already."""
+"""Options with values that the job has decided already."""
 
 _FLAGS = ("--exclusive", "--overlap", "--exact", "-q --quiet", "-v --verbose", "-u --unbuffered")
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
@@ -40,7 +40,7 @@ def srun(words: list[str]) -> int:
         raise SystemExit(
             f"srun: error: --mpi={given.mpi} is not supported: start ranks by torchrun or mpirun"
         )
-    job = settings()
+    job = job_settings()
     step = STEPS / str(os.getpid())
     step.touch()
     try:
