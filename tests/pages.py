@@ -57,6 +57,9 @@ ELSEWHERE = {
     ),
     'curl -s -H "Authorization: Bearer $(kubectl create token default)" '
     "localhost:8042/api/v1/gangs": "tests/integration/test_web_pages.py sends the same",
+    "gangsched submit --image pytorch/pytorch:2.15.0 train.sh": (
+        "tests/integration/test_submit.py submits scripts, on process nodes without images"
+    ),
     **{
         f"gangsched demo --guide {number}": "`make bench NAME=guides` runs the same"
         for number in range(1, 5)

@@ -57,6 +57,18 @@ RUN_ANNOTATION = "gangsched.io/tracking-run"
 RUN_OUTCOME_ANNOTATION = "gangsched.io/tracking-outcome"
 """gangsched writes it on a job that is over: the outcome that its run has on the server."""
 
+JOB_ID_LABEL = "gangsched.io/job-id"
+"""On jobs of `gangsched submit` and their pods: the number of the job."""
+
+JOB_NAME_LABEL = "gangsched.io/job-name"
+"""On jobs of `gangsched submit`: the name that their user gave them."""
+
+ARRAY_LABEL = "gangsched.io/array-job-id"
+"""On the tasks of an array job of `gangsched submit`: the number of the array job."""
+
+TASK_LABEL = "gangsched.io/array-task-id"
+"""On the tasks of an array job: the index of the task."""
+
 GATE = "gangsched.io/gang"
 WOKEN_ANNOTATION = "gangsched.io/woken-at"
 """gangsched writes it on a pod that kube-scheduler marked unschedulable: the change is a retry."""

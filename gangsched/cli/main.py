@@ -12,9 +12,11 @@ import typer
 
 from gangsched import __version__
 from gangsched.cli import ask as cli_ask
+from gangsched.cli import user_jobs
 from gangsched.cli.local import local
 from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output
 from gangsched.cli.output.printing import console, print_answer
+from gangsched.cli.submit import SUBMIT_SETTINGS, submit_job
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError, LeadershipLostError
@@ -30,7 +32,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(local, name="local")
-for _name, _command in cli_ask.COMMANDS.items():
+app.command(name="submit", context_settings=SUBMIT_SETTINGS)(submit_job)
+for _name, _command in (*cli_ask.COMMANDS.items(), *user_jobs.COMMANDS.items()):
     app.command(name=_name)(_command)
 
 

@@ -1,0 +1,2 @@
+#!/bin/bash
+#SBATCH -N4 -n2

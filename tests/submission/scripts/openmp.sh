@@ -1,0 +1,6 @@
+#!/bin/sh
+#SBATCH -n1
+#SBATCH -c16
+#SBATCH --mem=24G
+#SBATCH -t 02:30:00
+export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK

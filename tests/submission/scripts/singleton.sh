@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --dependency=singleton
+#SBATCH --job-name=nightly

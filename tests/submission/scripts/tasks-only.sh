@@ -1,0 +1,3 @@
+#!/bin/bash
+#SBATCH --ntasks=10
+#SBATCH --ntasks-per-node=4

@@ -1,0 +1,4 @@
+#!/bin/bash
+#SBATCH --gres=gpu:a100:4
+#SBATCH --time=90:30
+python train.py
