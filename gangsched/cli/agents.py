@@ -1,6 +1,6 @@
 """`gangsched mcp`: read-only tools for agents, by the Model Context Protocol on standard streams.
 
-Each call reads the cluster anew, or the file that is named. Calls run one after another, each with
+Each call reads the cluster, or the file that is named. Calls run one after another, each with
 a deadline, and answers are bounded.
 """
 
