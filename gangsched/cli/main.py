@@ -14,7 +14,7 @@ from gangsched import __version__
 from gangsched.cli import ask as cli_ask
 from gangsched.cli import user_jobs
 from gangsched.cli.local import local
-from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output
+from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output, Snapshot
 from gangsched.cli.output.printing import console, print_answer
 from gangsched.cli.submit import SUBMIT_SETTINGS, submit_job
 from gangsched.config import ConfigError, load_config
@@ -240,6 +240,23 @@ def web(
 ) -> None:
     """Serve pages of the cluster, its queues and gangs on this machine, until stopped."""
     _serve_pages(snapshot, Access(kubeconfig, context), config, port, with_code=code)
+
+
+@app.command()
+def mcp(
+    snapshot: Snapshot = None,
+    config: Config = None,
+    kubeconfig: Kubeconfig = None,
+    context: Context = None,
+) -> None:
+    """Answer agents by the Model Context Protocol on standard streams; it reads only."""
+    from gangsched.cli.source import ClusterSource  # noqa: PLC0415 -- others stay quick
+
+    try:
+        from gangsched.cli.agents import agent_server  # noqa: PLC0415 -- an extra
+    except ModuleNotFoundError as error:
+        raise ConfigError("mcp: the package is missing: pip install 'gangsched[mcp]'") from error
+    agent_server(ClusterSource(Access(kubeconfig, context), config, snapshot)).run("stdio")
 
 
 def _serve_pages(

@@ -26,6 +26,7 @@ from gangsched.kube.service import Scheduler
 from gangsched.kube.status.redaction import Redaction
 from gangsched.metrics import Metrics
 from gangsched.plugins import load_policies
+from gangsched.web.gang_actions import GangActions
 from gangsched.web.gang_log import GangLog
 from gangsched.web.keeper import ModelKeeper, PageSource
 from gangsched.web.model import QueueRow, QuotaRow
@@ -176,7 +177,8 @@ async def serve_cluster(
             return [gang.partition("/")[0] for gang in view.gangs], list(view.queues)
 
         sessions = ViewerSessions(ViewerReviews(client, names), code)
-        runner, bound = await WebServer(keeper, sessions).start(port)
+        server = WebServer(keeper, sessions, GangActions(access))
+        runner, bound = await server.start(port)
         say(f"Serving {client.server} on http://{HOST}:{bound}/")
         say(f"Log in with a token{f', or with the code {code}' if code else ''}")
         try:

@@ -9,10 +9,11 @@ from urllib.parse import urlencode, urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from gangsched.web.gang_actions import ActionError, GangAction, GangActions
 from gangsched.web.keeper import ModelKeeper
 from gangsched.web.moments import JournalMoments, ReadingBusyError
-from gangsched.web.rest import QueryError
-from gangsched.web.rest_handlers import SESSION, RestHandlers, is_rest, json_answer
+from gangsched.web.rest.answers import QueryError
+from gangsched.web.rest.handlers import SESSION, RestHandlers, is_rest, json_answer
 from gangsched.web.rights import Rights
 from gangsched.web.sessions import LOCAL, LoginError, ViewerSessions
 from gangsched.web.views.pages import (
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 
 HOST = "127.0.0.1"
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_BODY_MAX = 64 * 1024
+_BODY_MAX, _FORM_LETTERS_MAX = 64 * 1024, 600
 _STREAMS_MAX = 64
 _STREAM_WRITE_S = 10.0
 """A viewer that takes no data for longer is disconnected."""
@@ -60,12 +61,16 @@ class WebServer:
     """Serves the pages on loopback. Without `sessions` every local viewer sees everything."""
 
     def __init__(
-        self, pages: ModelKeeper | JournalMoments, sessions: ViewerSessions | None = None
+        self,
+        pages: ModelKeeper | JournalMoments,
+        sessions: ViewerSessions | None = None,
+        actions: GangActions | None = None,
     ) -> None:
-        """Take what is shown: the present state, or the moments of a journal."""
+        """Take what is shown, the present state or a journal, and what viewers may do."""
+        self._actions = actions
         self._sessions, self._visible = sessions, VisibleModels(pages)
         self._rest = RestHandlers(self._visible, login=sessions is not None)
-        self._pages = PageWriter()
+        self._pages = PageWriter(may_act=actions is not None)
         self._written: OrderedDict[tuple[int, int, Rights, str, str], str] = OrderedDict()
         self._streams = 0
         self._cookie = "gangsched"
@@ -90,6 +95,8 @@ class WebServer:
         app.router.add_get("/static/{name}", self._static_file)
         app.router.add_get("/login", self._login_form)
         app.router.add_post("/login", self._log_in)
+        if self._actions is not None:
+            app.router.add_post("/action", self._act)
         app.router.add_post("/logout", self._log_out)
         return app
 
@@ -181,6 +188,10 @@ class WebServer:
         model = await self._visible.model(keeper, viewer.rights)
         key = keeper.number, model.version, viewer.rights, viewer.user, request.path_qs
         known = self._written.get(key)
+        if viewer.notice:  # a page with a notice is for one viewer, once
+            asked = PageRequest(model, viewer, request.query, _here(request))
+            name = request.path.rpartition("/")[2]
+            return self._html(await asyncio.to_thread(self._pages.page, name, asked))
         if known is None:
             asked = PageRequest(model, viewer, request.query, _here(request))
             name = request.path.rpartition("/")[2]
@@ -210,6 +221,28 @@ class WebServer:
         orders = tuple(sorted(keeper.source.policies.orders))
         parts = WhatIfParts(change, answer, problem, orders)
         return self._html(await asyncio.to_thread(self._pages.what_if, asked, parts))
+
+    async def _act(self, request: web.Request) -> web.StreamResponse:
+        """Carry out an action of a viewer, and go back to a page that says what it did."""
+        viewer, form = request[SESSION], await request.post()
+        kind, gang, value = (_text(form.get(name)) for name in ("kind", "gang", "value"))
+        keeper = await self._keeper(request)
+        back = "/gangs"
+        assert self._actions is not None, "the route exists only then"  # noqa: S101
+        try:
+            if kind == "book":
+                back = "/timeline"
+                viewer.notice = await self._actions.book(viewer, value, keeper.source.now_s())
+            else:
+                row = (await self._visible.model(keeper, viewer.rights)).gangs.get(gang)
+                if row is not None and kind != "cancel":
+                    back = f"/gang?{urlencode({'name': gang})}"
+                state = row.state if row is not None else ""
+                action = GangAction(kind, gang, value)
+                viewer.notice = await self._actions.act(viewer, action, state)
+        except ActionError as error:
+            viewer.notice = f"Not done: {error}"
+        raise web.HTTPSeeOther(back)
 
     async def _go_to_moment(self, request: web.Request) -> web.StreamResponse:
         """Show a view at another moment: `part` of the journal's time, from 0 to 1000."""
@@ -333,6 +366,10 @@ def _is_loopback(host: str) -> bool:
     except ValueError:
         return False
     return name in _LOOPBACK and "@" not in host and not parts.path
+
+
+def _text(value: object) -> str:
+    return value[:_FORM_LETTERS_MAX].strip() if isinstance(value, str) else ""
 
 
 def _here(request: web.Request) -> str:

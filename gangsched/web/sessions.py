@@ -55,6 +55,9 @@ class ViewerSession:
     ends_s: float
     token: str | None = field(default=None, repr=False)
     reviewed_s: float = 0.0
+    notice: str = ""
+    """What the last action did; the next page shows it once."""
+
     review: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 

@@ -6,6 +6,7 @@ import re
 
 import aiohttp
 import pytest
+from test_jobset import jobset, replicated
 from waiting import patience_s, until_async
 
 from gangsched.cli.web import serve_cluster, serve_file
@@ -49,6 +50,11 @@ async def viewer(url, secret=""):
             async with session.get(url + path) as answer:
                 return await answer.text()
 
+        async def post(path, form):
+            async with session.post(url + path, data=form, headers={"Origin": url}) as answer:
+                return await answer.text()
+
+        read.post = post
         yield read
 
 
@@ -117,6 +123,33 @@ async def _live(cluster, namespace, other):
             assert "There is no gang" in await read(f"/gang?name={other}/secret")
             assert f"system:serviceaccount:{namespace}:default" in await read("/gangs")
         await _rest(url, tenant_token, f"{namespace}/own", other)
+        await _actions(cluster, url, (code, tenant_token), namespace)
+
+
+async def _actions(cluster, url, secrets, namespace):
+    """Viewers act with their own rights: the code's may cancel, the tenant's may not."""
+    code, token = secrets
+    job = jobset(replicated("w", "sleep 1", pods=9, gpus=4), name="job")
+    cluster.create_job(namespace, job)
+    form = {"gang": f"{namespace}/job"}
+    async with viewer(url, token) as read:
+        await shows(read, f"/gang?name={namespace}/job", "Hold")
+        text = await read.post("/action", {**form, "kind": "cancel"})
+        assert "Not done:" in text
+        assert "cannot delete" in text or "cannot get" in text or "there is no job" in text
+    async with viewer(url, code) as read:
+        text = await read.post("/action", {**form, "kind": "hold"})
+        assert f"JobSet {namespace}/job is held." in text
+        cluster.wait(lambda: not cluster.group_status(namespace, "job"), "its gang is gone")
+        text = await read.post("/action", {**form, "kind": "release"})
+        assert f"JobSet {namespace}/job is released." in text
+        await shows(read, f"/gang?name={namespace}/job", "Hold")
+        text = await read.post("/action", {**form, "kind": "cancel"})
+        assert f"JobSet {namespace}/job is cancelled." in text
+        text = await read.post("/action", {"kind": "book", "value": "2:1:3"})
+        assert "2 nodes are set aside in 1 h, for 3 h." in text
+        await shows(read, "/timeline", "pages-")
+    cluster.kubectl("delete", "reservations.gangsched.io", "--all")
 
 
 async def _rest(url, token, own, other):

@@ -13,13 +13,18 @@ import threading
 from urllib.parse import quote
 
 import pytest
+from builders import POLICIES
 from waiting import patience_s, until
 from web_sources import HOSTILE, page_source, write_journal
 
+from gangsched.cli.web import make_change
+from gangsched.config import SchedulerConfig
 from gangsched.core.facts import GangSeen
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
+from gangsched.kube.client.access import Access
 from gangsched.recording.journal import RestoredEngine, write_facts
+from gangsched.web.gang_actions import GangActions
 from gangsched.web.keeper import ModelKeeper
 from gangsched.web.server import WebServer
 
@@ -28,7 +33,15 @@ axe = pytest.importorskip("axe_playwright_python.sync_playwright")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium on this machine")
 
-VIEWS = ("/cluster", "/node?name=a", "/queues", "/queue?name=default", "/gangs", "/timeline")
+VIEWS = (
+    "/cluster",
+    "/node?name=a",
+    "/queues",
+    "/queue?name=default",
+    "/gangs",
+    "/timeline",
+    "/what-if?count=2&node=a",
+)
 GANGS = ("/gang?name=ns/waits", "/gang?name=ns/own")
 SCREENS = {
     "wide": {"viewport": {"width": 1280, "height": 800}},
@@ -50,6 +63,7 @@ class Served:
 
     def __init__(self, source):
         self.source, self.keeper, self.loop, self.port = source, None, None, 0
+        source.make_change = make_change(SchedulerConfig(), POLICIES)
 
     def start(self):
         ready = threading.Event()
@@ -60,7 +74,8 @@ class Served:
     async def _serve(self, ready):
         self.loop, self.keeper = asyncio.get_running_loop(), ModelKeeper(self.source)
         self.task = asyncio.ensure_future(self.keeper.run())
-        runner, self.port = await WebServer(self.keeper).start(self.port)
+        server = WebServer(self.keeper, None, GangActions(Access()))
+        runner, self.port = await server.start(self.port)
         ready.set()
         await asyncio.gather(self.task, return_exceptions=True)
         await runner.cleanup()

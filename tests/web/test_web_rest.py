@@ -7,7 +7,7 @@ import pytest
 from test_web_server import TOKEN, forecasted, site
 from web_sources import HOSTILE, page_source, write_journal
 
-from gangsched.web.rest import LISTINGS, PREFIX, description
+from gangsched.web.rest.answers import LISTINGS, PREFIX, description
 
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 

@@ -14,6 +14,7 @@ from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.web import keeper as keeper_module
 from gangsched.web import server as server_module
+from gangsched.web.gang_actions import ActionError, GangAction, GangActions
 from gangsched.web.keeper import ComputingError, ModelKeeper
 from gangsched.web.moments import JournalMoments
 from gangsched.web.rights import Rights
@@ -385,3 +386,61 @@ async def test_a_forecast_that_fails_is_reported(monkeypatch):
         answer, text = await web.get("/gangs")
         assert answer.status == 200
         assert "The forecast has a problem" in text
+
+
+async def test_actions_come_from_the_page_and_are_named(monkeypatch):
+    done = []
+
+    class Actions(GangActions):
+        async def act(self, session, action, state):
+            done.append((session.user, action, state))
+            if action.kind == "priority":
+                raise ActionError("ns/own keeps its priority")
+            return f"{action.gang} is held."
+
+    monkeypatch.setattr(server_module, "GangActions", Actions)
+    source = page_source(live=True)
+    keeper = ModelKeeper(source)
+    sessions = ViewerSessions(Reviews(), CODE)
+    runner, port = await WebServer(keeper, sessions, Actions(None)).start(0)
+    task = asyncio.ensure_future(keeper.run())
+    try:
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            web = Site(keeper, port, session, sessions)
+            form = {"kind": "hold", "gang": "ns/own"}
+            answer, _ = await web.post("/action", form)
+            assert (answer.status, answer.headers["Location"]) == (303, "/login")
+            await web.log_in()
+            answer, _ = await web.post("/action", form, Origin="http://other.example")
+            assert answer.status == 403
+            answer, _ = await web.get("/action?kind=hold&gang=ns/own")
+            assert answer.status == 405
+            assert done == []
+            answer, _ = await web.post("/action", form)
+            assert answer.headers["Location"] == "/gang?name=ns/own"
+            assert done == [("alice", GangAction("hold", "ns/own"), "Placed")]
+            _, text = await web.get("/gang?name=ns/own")
+            assert "ns/own is held." in text
+            assert "<summary>Cancel the job</summary>" in text
+            _, text = await web.get("/gang?name=ns/own")
+            assert "ns/own is held." not in text, "a notice is shown once"
+            await web.post("/action", {**form, "kind": "priority", "value": "x"})
+            _, text = await web.get("/gangs")
+            assert "Not done: ns/own keeps its priority" in text
+            _, text = await web.get("/gangs")
+            assert "Not done" not in text
+            await web.post("/action", {**form, "gang": "theirs/secret"})
+            assert done[-1][2] == "", "the state of a hidden gang is not known"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await runner.cleanup()
+
+
+async def test_a_file_has_no_actions():
+    async with site(page_source()) as web:
+        answer, _ = await web.post("/action", {"kind": "cancel", "gang": "ns/own"})
+        assert answer.status == 404
+        _, text = await web.get("/gang?name=ns/own")
+        assert "Cancel" not in text

@@ -48,11 +48,23 @@ class KubeClient:
     Args:
         access: the API server and credentials; None takes those that kubectl or a pod would use.
         tries: how often a call is made before its outage is an error.
+        token: who calls, in place of the credentials of `access`.
 
     """
 
-    def __init__(self, access: Access | Path | None = None, tries: int = _TRIES) -> None:
+    def __init__(
+        self,
+        access: Access | Path | None = None,
+        tries: int = _TRIES,
+        *,
+        token: str | None = None,
+    ) -> None:
         settings = credentials(access)
+        if token is not None:
+            settings.cert_file = settings.key_file = None
+            settings.refresh_api_key_hook = None
+            settings.api_key = {"authorization": token}
+            settings.api_key_prefix = {"authorization": "Bearer"}
         self.server: str = settings.host.rstrip("/")
         self._settings = settings
         self._tries = tries

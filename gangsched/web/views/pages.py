@@ -84,8 +84,9 @@ class WhatIfParts:
 class PageWriter:
     """Writes the pages of a server."""
 
-    def __init__(self) -> None:
-        self._templates = environment()
+    def __init__(self, *, may_act: bool = False) -> None:
+        """Take `may_act`: viewers may hold, release and cancel."""
+        self._templates, self._may_act = environment(), may_act
 
     def page(self, name: str, request: PageRequest) -> str:
         """Return one page.
@@ -123,12 +124,16 @@ class PageWriter:
             "nodes": [node.name for node in model.nodes if node.name][:_CHOICES],
             "gangs": [row.id for row in model.gangs.values() if row.waits][:_CHOICES],
             "orders": parts.orders,
+            "book": parts.change.book,
         }
         return self._write("what-if", request, values)
 
     def _write(self, name: str, request: PageRequest, values: Mapping[str, Any]) -> str:
+        notice, request.viewer.notice = request.viewer.notice, ""
         return self._templates.get_template(f"{name}.html").render(
             view=name,
+            may_act=self._may_act,
+            notice=notice,
             here=request.here,
             asked=sorted(request.query.items())[:_QUERY_ITEMS],
             model=request.model,

@@ -1,0 +1,1 @@
+"""The read-only REST interface: the models of the pages as JSON, described by OpenAPI."""
