@@ -131,7 +131,7 @@ class Cluster:
         self.service = {"namespace": "gangsched-system", "name": "gangsched-visibility"}
         self.gate = asyncio.Event()
         self.gate.set()
-        self.secret = None
+        self.secret, self.looked = None, 0
 
     async def get(self, path):
         if self.error is not None:
@@ -142,6 +142,7 @@ class Cluster:
             if self.secret is None:
                 raise NotFound(404, path)
             return json.dumps(self.secret)
+        self.looked += 1
         if self.service is None:
             raise NotFound(404, path)
         return json.dumps({"spec": {"service": self.service}})
@@ -288,15 +289,27 @@ async def test_the_authority_is_written_into_the_api_service():
         assert body == {"spec": {"caBundle": cluster.secret["data"]["ca.crt"]}}
 
 
-async def test_the_api_service_of_kueue_stays_as_it_is(caplog):
+async def test_the_api_service_of_kueue_stays_as_it_is():
     cluster = Cluster()
     cluster.service = {"namespace": "kueue-system", "name": "kueue-visibility-server"}
-    await register(cluster, b"PEM", ServedAt("127.0.0.1", 0, "gangsched-system"))
-    assert cluster.patched == []
-    assert "kueue-system/kueue-visibility-server" in caplog.text
+    at = ServedAt("127.0.0.1", 0, "gangsched-system")
+    assert "kueue-system/kueue-visibility-server" in await register(cluster, b"PEM", at)
     cluster.service = None
-    await register(cluster, b"PEM", ServedAt("127.0.0.1", 0, "gangsched-system"))
-    assert "apply manifests/visibility" in caplog.text
+    assert "apply manifests/visibility" in await register(cluster, b"PEM", at)
+    assert cluster.patched == []
+
+
+async def test_an_api_service_that_comes_later_is_found(monkeypatch):
+    monkeypatch.setattr(aggregated_server, "_RETRY_S", 0.01)
+    cluster = Cluster()
+    service, cluster.service = cluster.service, None
+    async with served(cluster):
+        async with asyncio.timeout(30):
+            while not cluster.looked:
+                await asyncio.sleep(0)
+            cluster.service = service
+            while not cluster.patched:
+                await asyncio.sleep(0)
 
 
 async def test_only_the_api_server_is_answered():

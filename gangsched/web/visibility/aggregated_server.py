@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 SERVICE = "gangsched-visibility"
 _API_SERVICE = f"/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{GROUP}"
-_LOOK_S = 600.0
+_LOOK_S, _RETRY_S = 600.0, 5.0
 _REVIEW_S, _MODEL_S = 10.0, 10.0
 _WAITING_MAX = 64
 _SUMMARIES_KEPT = 16
@@ -205,16 +205,20 @@ class VisibilityService:
             await self._runner.cleanup()
 
     async def _keep_registered(self) -> None:
+        said = ""
         while True:
             try:
-                await register(self._client, self._certificates.authority, self._at)
+                problem = await register(self._client, self._certificates.authority, self._at)
             except KubeError as error:
-                log.warning("APIService %s.%s: %s", VERSION, GROUP, error)
-            await asyncio.sleep(_LOOK_S)
+                problem = f"APIService {VERSION}.{GROUP}: {error}"
+            if problem and problem != said:
+                log.warning(problem)
+            said = problem
+            await asyncio.sleep(_RETRY_S if problem else _LOOK_S)
 
 
-async def register(client: KubeClient, authority: bytes, at: ServedAt) -> None:
-    """Write the authority into the APIService, if it is ours.
+async def register(client: KubeClient, authority: bytes, at: ServedAt) -> str:
+    """Write the authority into the APIService if it is ours; return why not, or "".
 
     Raises:
         KubeError: it cannot be read or written.
@@ -223,19 +227,19 @@ async def register(client: KubeClient, authority: bytes, at: ServedAt) -> None:
     try:
         stored = msgspec.json.decode(await client.get(_API_SERVICE))
     except NotFound:
-        log.warning("there is no APIService %s.%s; apply manifests/visibility", VERSION, GROUP)
-        return
+        return f"There is no APIService {VERSION}.{GROUP}; apply manifests/visibility."
     spec: dict[str, Any] = stored.get("spec") or {}
     service = spec.get("service") or {}
     if (service.get("namespace"), service.get("name")) != (at.namespace, SERVICE):
-        log.warning(
-            "APIService %s.%s is of the Service %s/%s, perhaps of Kueue itself; it stays as it is",
-            *(VERSION, GROUP, service.get("namespace"), service.get("name")),
+        other = f"{service.get('namespace')}/{service.get('name')}"
+        return (
+            f"APIService {VERSION}.{GROUP} is of the Service {other}, perhaps of Kueue itself; "
+            "it stays unchanged."
         )
-        return
     bundle = base64.b64encode(authority).decode()
     if spec.get("caBundle") != bundle:
         await client.patch(_API_SERVICE, {"spec": {"caBundle": bundle}})
+    return ""
 
 
 def _fixed(document: dict[str, Any]) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
