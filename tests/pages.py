@@ -147,6 +147,10 @@ RUNNERS = {
     ("docs/jobs/operators.md", "KubeRay"): "tests/integration/test_upstream_groups.py::kuberay",
     ("docs/jobs/operators.md", "LeaderWorkerSet"): "tests/integration/test_upstream_groups.py::lws",
     ("docs/web.md", "In the cluster"): f"{_DEPLOYED}test_the_pages_are_served_to_tokens",
+    (
+        "docs/web.md",
+        "Pending workloads for clients of Kueue",
+    ): f"{_DEPLOYED}test_clients_of_kueue_read_positions",
     ("docs/jobs/tracking.md", ""): "tests/integration/test_tracking.py::test_the_page",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",
     (

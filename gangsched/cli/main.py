@@ -234,12 +234,19 @@ def web(
     code: Annotated[
         bool, typer.Option(help="print a code that logs in with the rights of the kubeconfig")
     ] = True,
+    visibility: Annotated[
+        str | None,
+        typer.Option(help="ADDRESS:PORT: also serve Kueue's API of pending workloads there"),
+    ] = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
     """Serve pages of the cluster, its queues and gangs on this machine, until stopped."""
-    _serve_pages(snapshot, Access(kubeconfig, context), config, port, with_code=code)
+    if snapshot is not None and visibility is not None:
+        raise ConfigError("--visibility: a file has no aggregated API; leave the file out")
+    access = Access(kubeconfig, context)
+    _serve_pages(snapshot, access, config, port, with_code=code, visibility=visibility)
 
 
 @app.command()
@@ -260,7 +267,13 @@ def mcp(
 
 
 def _serve_pages(
-    snapshot: Path | None, access: Access, config: Path | None, port: int, *, with_code: bool
+    snapshot: Path | None,
+    access: Access,
+    config: Path | None,
+    port: int,
+    *,
+    with_code: bool,
+    visibility: str | None = None,
 ) -> None:
     """Serve the pages.
 
@@ -272,7 +285,7 @@ def _serve_pages(
         from gangsched.cli.web import show_pages  # noqa: PLC0415 -- the solver is heavy
     except ModuleNotFoundError as error:
         raise ConfigError("web: jinja2 is missing: pip install 'gangsched[web]'") from error
-    show_pages(snapshot, access, config, port, with_code=with_code)
+    show_pages(snapshot, access, config, port, with_code=with_code, visibility=visibility)
 
 
 @app.command()

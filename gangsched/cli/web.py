@@ -22,6 +22,7 @@ from gangsched.kube.background import disruption_budgets
 from gangsched.kube.background.advisor import budget_of
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import KubeError
 from gangsched.kube.service import Scheduler
 from gangsched.kube.status.redaction import Redaction
 from gangsched.metrics import Metrics
@@ -33,6 +34,7 @@ from gangsched.web.model import QueueRow, QuotaRow
 from gangsched.web.moments import JournalMoments, JournalReader
 from gangsched.web.server import HOST, WebServer
 from gangsched.web.sessions import ViewerReviews, ViewerSessions, new_code
+from gangsched.web.visibility.aggregated_server import ServedAt, VisibilityService
 from gangsched.web.what_if import WhatIfChange
 
 Say = Callable[[str], Any]
@@ -134,7 +136,13 @@ async def serve_file(file: Path, config: SchedulerConfig, port: int, say: Say) -
 
 
 async def serve_cluster(
-    access: Access, config: SchedulerConfig, port: int, say: Say, *, code: str | None
+    access: Access,
+    config: SchedulerConfig,
+    port: int,
+    say: Say,
+    *,
+    code: str | None,
+    visibility: ServedAt | None = None,
 ) -> None:
     """Serve the pages of a live cluster until cancelled; without a `code` only tokens log in."""
     policies = load_policies(config)
@@ -176,32 +184,62 @@ async def serve_cluster(
         def names() -> tuple[list[str], list[str]]:
             return [gang.partition("/")[0] for gang in view.gangs], list(view.queues)
 
-        sessions = ViewerSessions(ViewerReviews(client, names), code)
+        reviews = ViewerReviews(client, names)
+        sessions = ViewerSessions(reviews, code)
         server = WebServer(keeper, sessions, GangActions(access))
         runner, bound = await server.start(port)
         say(f"Serving {client.server} on http://{HOST}:{bound}/")
         say(f"Log in with a token{f', or with the code {code}' if code else ''}")
+        if visibility is not None:
+            service = await _start_visibility(client, keeper, reviews, visibility)
+            say(f"Serving the API of pending workloads on {visibility.host}:{service.port}")
+            group.create_task(service.keep())
         try:
             await keeper.run()
         finally:
             await runner.cleanup()
 
 
+async def _start_visibility(
+    client: KubeClient, keeper: ModelKeeper, reviews: ViewerReviews, at: ServedAt
+) -> VisibilityService:
+    try:
+        return await VisibilityService.start(client, keeper, reviews, at)
+    except (KubeError, OSError) as error:
+        raise ConfigError(f"--visibility: {error}") from error
+
+
 def show_pages(
-    snapshot: Path | None, access: Access, config: Path | None, port: int, *, with_code: bool = True
+    snapshot: Path | None,
+    access: Access,
+    config: Path | None,
+    port: int,
+    *,
+    with_code: bool = True,
+    visibility: str | None = None,
 ) -> None:
     """Serve the pages until stopped; a live cluster's without a code, where `with_code` is false.
 
     Raises:
-        ConfigError: the port is in use, or the snapshot cannot be read.
+        ConfigError: a port is malformed or in use, or the snapshot cannot be read.
 
     """
     settings = load_config(config)
+    served = _served_at(visibility, settings) if visibility is not None else None
     try:
         if snapshot is not None:
             asyncio.run(serve_file(snapshot, settings, port, typer.echo))
         else:
             code = new_code() if with_code else None
-            asyncio.run(serve_cluster(access, settings, port, typer.echo, code=code))
+            asyncio.run(
+                serve_cluster(access, settings, port, typer.echo, code=code, visibility=served)
+            )
     except OSError as error:
         raise ConfigError(f"--port: {error}") from error
+
+
+def _served_at(text: str, settings: SchedulerConfig) -> ServedAt:
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
+        raise ConfigError(f"--visibility: {text[:100]!r} must be ADDRESS:PORT, as 0.0.0.0:8443")
+    return ServedAt(host.strip("[]"), int(port), settings.lease.partition("/")[0])

@@ -136,6 +136,12 @@ class GangRow:
         return self.id.partition("/")[0]
 
     @property
+    def turn(self) -> tuple[float, float, str]:
+        """Return what orders the pending gangs of a queue as they are planned."""
+        position = self.start.position if self.start is not None else float("inf")
+        return position, self.queued_since_s or 0.0, self.id
+
+    @property
     def waits(self) -> bool:
         """Return whether it is neither running nor finished."""
         return self.state not in ("Placed", "Finished")

@@ -109,9 +109,9 @@ class ViewerReviews:
     async def _rights(self, user: dict[str, Any]) -> Rights:
         namespaces, queues = self._names()
         all_groups, all_queues, nodes = await asyncio.gather(
-            self._may(user, verb="list", group="gangsched.io", resource="podgroups"),
-            self._may(user, verb="list", group="gangsched.io", resource="queues"),
-            self._may(user, verb="list", group="", resource="nodes"),
+            self.may(user, verb="list", group="gangsched.io", resource="podgroups"),
+            self.may(user, verb="list", group="gangsched.io", resource="queues"),
+            self.may(user, verb="list", group="", resource="nodes"),
         )
         own_namespaces, own_queues = await asyncio.gather(
             self._each(
@@ -144,10 +144,16 @@ class ViewerReviews:
         attributes: Callable[[str], dict[str, str]],
     ) -> frozenset[str]:
         asked = sorted(set(names))[:_NAMES_MAX]
-        answers = await asyncio.gather(*(self._may(user, **attributes(name)) for name in asked))
+        answers = await asyncio.gather(*(self.may(user, **attributes(name)) for name in asked))
         return frozenset(name for name, allowed in zip(asked, answers, strict=True) if allowed)
 
-    async def _may(self, user: dict[str, Any], **attributes: str) -> bool:
+    async def may(self, user: dict[str, Any], **attributes: str) -> bool:
+        """Return whether a user (the `user` of a TokenReview) may do what the attributes say.
+
+        Raises:
+            KubeError: the API server gave no answer.
+
+        """
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",

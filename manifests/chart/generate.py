@@ -46,6 +46,8 @@ WORDS = {
     "WORD_RESOURCES": "{{- toYaml .Values.resources | nindent 10 }}",
     "WORD_EXTENDER_RESOURCES": "{{- toYaml .Values.extender.resources | nindent 10 }}",
     "WORD_WEB_RESOURCES": "{{- toYaml .Values.web.resources | nindent 10 }}",
+    "WORD_VISIBILITY": "{{- if .Values.web.visibility }}\n        - --visibility=0.0.0.0:8443\n"
+    "        {{- end }}",
     "WORD_POLICIES": '{{ include "gangsched.policies" . }}',
 }
 """What stands in objects while they are YAML, and what it is in a template."""
@@ -94,6 +96,11 @@ def templates(kubectl: str) -> dict[str, str]:
     pages = [one for one in rendered(kubectl, "overlays/web") if identity(one) not in known]
     text = "".join(f"---\n{_text(one)}" for one in pages)
     files["web.yaml"] = f"{HEAD}{{{{- if .Values.web.enabled }}}}\n{text}{{{{- end }}}}\n"
+    known |= {identity(one) for one in pages}
+    served = [one for one in rendered(kubectl, "overlays/visibility") if identity(one) not in known]
+    text = "".join(f"---\n{_text(one)}" for one in served)
+    condition = "and .Values.web.enabled .Values.web.visibility"
+    files["visibility.yaml"] = f"{HEAD}{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
     files["_config.tpl"] = HEAD + defined.replace(HOME, "{{ .Release.Namespace }}")
     return files
 
@@ -140,6 +147,7 @@ def _text(document: Document) -> str:
     text = text.replace("\0", '{{ "{{" }}').replace("\1", '{{ "}}" }}')
     if kind.endswith("AdmissionPolicy"):
         text = text.replace('== "gangsched"', '{{ include "gangsched.ours" . }}')
+    text = text.replace("- WORD_VISIBILITY", "WORD_VISIBILITY")
     for word in sorted(WORDS, key=len, reverse=True):
         text = text.replace(word, WORDS[word])
     return text.replace(HOME, "{{ .Release.Namespace }}")
@@ -180,6 +188,7 @@ def _values_of_pages(document: Document) -> None:
     template = document["spec"]["template"]
     (container,) = template["spec"]["containers"]
     container |= {"image": "WORD_IMAGE", "resources": "WORD_WEB_RESOURCES"}
+    container["args"].append("WORD_VISIBILITY")
     metadata = template["metadata"]
     metadata["annotations"] = (metadata.get("annotations") or {}) | {
         "checksum/config": "WORD_CHECKSUM"

@@ -149,10 +149,14 @@ def test_monitoring_is_a_value(helm):
         assert found[key] == one, key
 
 
-def test_the_pages_are_a_value(helm):
-    wanted = overlay("overlays/web")
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("web", "web.enabled=true"), ("visibility", "web.enabled=true,web.visibility=true")],
+)
+def test_the_pages_are_a_value(helm, name, values):
+    wanted = overlay(f"overlays/{name}")
     del wanted["Namespace", "", HOME]
-    found = rendered(helm, "web.enabled=true")
+    found = rendered(helm, values)
     assert found.keys() == wanted.keys()
     for key, one in wanted.items():
         if key[::2] != ("ConfigMap", "gangsched-config"):

@@ -295,6 +295,39 @@ def test_the_pages_are_served_to_tokens(deployed, home, tmp_path):
     deployed.kubectl("delete", "deployment", "gangsched-web", "-n", HOME)
 
 
+def test_clients_of_kueue_read_positions(deployed, home, tmp_path):
+    """docs/web.md: the API server passes requests on to the pod of the pages."""
+    leader(deployed)
+    deployed.gang(home, "wide", 64, gpus=8)
+    Shell(tmp_path, deployed.plane.kubeconfig).walk(
+        "docs/web.md", "Pending workloads for clients of Kueue"
+    )
+    api = "/apis/visibility.kueue.x-k8s.io/v1beta2"
+    local = f"{api}/namespaces/{home}/localqueues/default/pendingworkloads"
+
+    def items(path, *more):
+        text = deployed.kubectl("get", "--raw", path, *more, check=False)
+        return json.loads(text)["items"] if text.startswith("{") else None
+
+    deployed.wait(lambda: items(local), "the gang in its queue", WAIT_S)
+    (own,) = items(local)
+    assert (own["metadata"]["name"], own["metadata"]["namespace"]) == ("wide", home)
+    assert own["localQueueName"] == "default"
+    whole = items(f"{api}/clusterqueues/default/pendingworkloads")
+    assert whole[own["positionInClusterQueue"]] == own
+    assert items(f"{local}?offset=1") == []
+    assert items(f"{api}/clusterqueues/none/pendingworkloads") is None
+    user = f"system:serviceaccount:{home}:default"
+    assert items(local, f"--as={user}") is None
+    deployed.kubectl("create", "rolebinding", "views", "-n", home, "--clusterrole=view",
+                     f"--user={user}")  # fmt: skip
+    deployed.wait(lambda: items(local, f"--as={user}") == [own], "the role view", WAIT_S)
+    assert items(f"{api}/clusterqueues/default/pendingworkloads", f"--as={user}") is None
+    assert "pendingworkloads" not in deployed.kubectl("api-resources", "--api-group=kueue.x-k8s.io")
+    deployed.kubectl("delete", "apiservice", "v1beta2.visibility.kueue.x-k8s.io")
+    deployed.kubectl("delete", "deployment", "gangsched-web", "-n", HOME)
+
+
 def test_the_other_overlays_are_taken_by_the_api_server(deployed):
     for name in ("direct", "development"):
         text = deployed.kubectl("kustomize", str(MANIFESTS / "overlays" / name))

@@ -42,6 +42,11 @@ class Certificates:
         self._data: Data = {}
         self._contexts: list[ssl.SSLContext] = []
 
+    @property
+    def authority(self) -> bytes:
+        """Return the certificate of the authority as PEM, once a context was made."""
+        return self._data["ca.crt"]
+
     async def context(self, *, clients: bool) -> ssl.SSLContext:
         """Return a server's context; with `clients`, only the authority's clients may connect.
 

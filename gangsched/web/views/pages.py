@@ -227,7 +227,7 @@ def _queue(request: PageRequest) -> dict[str, Any]:
     if row is None:
         raise NoPageError(f"There is no queue {name!r}.")
     waiting = [gang for gang in request.model.gangs.values() if gang.queue == name and gang.waits]
-    waiting.sort(key=_turn)
+    waiting.sort(key=lambda gang: gang.turn)
     return {
         "row": row,
         "past": past_of(request.model.samples.get(name, ())),
@@ -235,11 +235,6 @@ def _queue(request: PageRequest) -> dict[str, Any]:
         "more": max(len(waiting) - ROWS_ON_PAGE, 0),
         "hidden": max(row.pending - len(waiting), 0) if request.model.hidden_gangs else 0,
     }
-
-
-def _turn(gang: GangRow) -> tuple[float, float, str]:
-    position = gang.start.position if gang.start is not None else float("inf")
-    return position, gang.queued_since_s or 0.0, gang.id
 
 
 def _gangs(request: PageRequest) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Kueue's API of pending workloads, as an aggregated API of the cluster."""
