@@ -196,7 +196,7 @@ class VisibilityService:
         return int(self._runner.addresses[0][1])
 
     async def keep(self) -> None:
-        """Renew the certificates, and tell the APIService about them, until cancelled."""
+        """Renew the certificates, also in the APIService, until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._certificates.keep())

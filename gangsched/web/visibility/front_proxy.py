@@ -1,4 +1,4 @@
-"""How the API server proves who it is, and says whose request it passes on.
+"""How the API server proves its identity, and names the user of a request that it passes on.
 
 Source: https://kubernetes.io/docs/tasks/extend-kubernetes/configure-aggregation-layer/
 """
@@ -45,7 +45,7 @@ class FrontProxy:
         return bool(names) and (not self.names or not self.names.isdisjoint(names))
 
     def user(self, headers: Headers) -> dict[str, Any] | None:
-        """Return whose request it is, as a TokenReview writes it; None if no header says so."""
+        """Return the user of a request, as a TokenReview writes it; None if no header names one."""
         name = next((value for key in self.user_headers if (value := headers.get(key))), None)
         if name is None:
             return None
