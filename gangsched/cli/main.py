@@ -12,6 +12,7 @@ import typer
 
 from gangsched import __version__
 from gangsched.cli import ask as cli_ask
+from gangsched.cli import history as cli_history
 from gangsched.cli import user_jobs
 from gangsched.cli.local import local
 from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output, Snapshot
@@ -33,7 +34,11 @@ app = typer.Typer(
 )
 app.add_typer(local, name="local")
 app.command(name="submit", context_settings=SUBMIT_SETTINGS)(submit_job)
-for _name, _command in (*cli_ask.COMMANDS.items(), *user_jobs.COMMANDS.items()):
+for _name, _command in (
+    *cli_ask.COMMANDS.items(),
+    *user_jobs.COMMANDS.items(),
+    *cli_history.COMMANDS.items(),
+):
     app.command(name=_name)(_command)
 
 
@@ -57,6 +62,9 @@ def run(
         list[str] | None, typer.Option(help="another schedulerName to serve, such as volcano")
     ] = None,
     operators: Annotated[bool, typer.Option(help="run the job controllers too")] = True,
+    history: Annotated[
+        Path | None, typer.Option(help="a file with a record of each gang that ended")
+    ] = None,
     leader_elect: Annotated[
         bool | None, typer.Option("--leader-elect", help="stand by while another process leads")
     ] = None,
@@ -78,6 +86,7 @@ def run(
         metrics_port=metrics_port,
         leader_elect=leader_elect,
         scheduler_aliases=alias or None,
+        history={"path": history} if history is not None else None,
     )
     asyncio.run(
         run_scheduler(
