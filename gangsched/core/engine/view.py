@@ -53,7 +53,7 @@ class EngineView:
         """Return whether the work of a gang is done."""
         return is_done(gang)
 
-    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
+    def past(self) -> tuple[f.StoredFact, ...]:
         """Return the state that no object stores, for the next process."""
         return self._parts.restoration.past()
 
