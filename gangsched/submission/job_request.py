@@ -83,7 +83,7 @@ class _Asked:
     memory_per_gpu: int | None = None
 
 
-def check_supported(given: Given, request: JobRequest, ignored: Iterable[str] = ()) -> None:
+def check_supported(given: Given, ignored: Iterable[str] = ()) -> None:
     """Check that everything that is asked for can be done.
 
     Raises:

@@ -112,7 +112,9 @@ def written(pasts: Iterable[f.StoredFact]) -> str:
         what: ",".join(text for _, of, text in sorted(chosen) if of == what)
         for what in _WHAT.values()
     }
-    body = ",".join(f'"{what}":[{texts}]' for what, texts in lists.items() if texts or what != "ended")
+    body = ",".join(
+        f'"{what}":[{texts}]' for what, texts in lists.items() if texts or what != "ended"
+    )
     return f'{{"format":{_FORMAT},{body}}}'
 
 

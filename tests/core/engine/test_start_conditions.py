@@ -142,9 +142,7 @@ def test_a_series_runs_as_many_as_its_limit():
             runs(engine, name, float(now_s))
         started += reserved
         running = [
-            name
-            for name in started
-            if engine.view.gangs[GangId(f"ns/{name}")].holds_nodes()
+            name for name in started if engine.view.gangs[GangId(f"ns/{name}")].holds_nodes()
         ]
         assert len(running) <= 2
         waits = [name for name in names if name not in started]

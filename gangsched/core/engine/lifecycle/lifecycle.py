@@ -57,7 +57,10 @@ class Lifecycle:
     """Makes the transitions of gangs; it owns nothing but the table of handlers."""
 
     def __init__(
-        self, handlers: Mapping[State, Handler], pending: PendingQueue, timers: Timers,
+        self,
+        handlers: Mapping[State, Handler],
+        pending: PendingQueue,
+        timers: Timers,
         conditions: StartConditions,
     ) -> None:
         self._handlers = handlers
