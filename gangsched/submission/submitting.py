@@ -11,7 +11,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Forbidden, KubeError, NotFound
 from gangsched.kube.client.paths import object_path
 from gangsched.submission.manifests import Json, Submission, jobsets, secret
-from gangsched.submission.waiting_for import named_jobs, user_name
+from gangsched.submission.waiting_for import jobs_of_number, named_jobs, user_name
 
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _QUEUES = "/apis/gangsched.io/v1beta1/queues"
@@ -45,6 +45,8 @@ async def submit(client: KubeClient, submission: Submission) -> Submission:
         submission = replace(submission, user=await user_name(client))
     for further in range(_TRIES):
         numbered = replace(submission, number=submission.number + further)
+        if await jobs_of_number(client, submission.namespace, str(numbered.number)):
+            continue  # another job of the same second has it
         try:
             await _create(client, numbered)
         except Conflict:

@@ -23,7 +23,7 @@ async def named_jobs(
     """
     found: dict[tuple[str, str], None] = {}
     for condition, job in dependencies:
-        names = await _of_number(client, namespace, job) if job.isdigit() else [job.lower()]
+        names = await jobs_of_number(client, namespace, job) if job.isdigit() else [job.lower()]
         if not names:
             raise ConfigError(f"--dependency: there is no job {job} in namespace {namespace}")
         found |= dict.fromkeys((condition, name) for name in names)
@@ -34,7 +34,8 @@ async def named_jobs(
     return tuple(found)
 
 
-async def _of_number(client: KubeClient, namespace: str, number: str) -> list[str]:
+async def jobs_of_number(client: KubeClient, namespace: str, number: str) -> list[str]:
+    """Return the names of the JobSets with the number of a job, an array job or a task."""
     path = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{namespace}/jobsets"
     for label in (ARRAY_LABEL, JOB_ID_LABEL):
         answer = await client.get(path, labelSelector=f"{label}={number}", limit="1000")
