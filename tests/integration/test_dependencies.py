@@ -38,9 +38,8 @@ def refusals(cluster, namespace):
     return [(why["reason"], text) for why, text in zip(found, messages, strict=True) if why]
 
 
-def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace, tmp_path):
-    gate = tmp_path / "go"
-    wrap = f"while ! test -e {gate}; do sleep 0.2; done"
+def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
+    wrap = "while ! test -e /tmp/go; do sleep 0.2; done"
     first = submitted(cluster, namespace, "-J", "first", "--wrap", wrap)
     second = submitted(
         cluster, namespace, "-J", "second", "-d", f"afterok:{first}", "--wrap", "exit 1"
@@ -57,7 +56,12 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace, tm
         ),
         "three jobs wait for others",
     )
-    gate.touch()
+    pod = next(
+        pod["metadata"]["name"]
+        for pod in cluster.json("get", "pods", "-n", namespace)["items"]
+        if pod["metadata"]["name"].startswith("first-")
+    )
+    cluster.kubectl("exec", "-n", namespace, pod, "--", "touch", "/tmp/go")
     cluster.wait(
         lambda: (
             states(cluster, namespace, first) == ["COMPLETED"]
@@ -76,13 +80,16 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace, tm
     assert states(cluster, namespace, third) != ["COMPLETED"]
 
 
-def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace, tmp_path):
-    wrap = (
-        f"cd {tmp_path}; touch on-$SLURM_ARRAY_TASK_ID; ls on-* | wc -l >> seen; "
-        "sleep 1; rm on-$SLURM_ARRAY_TASK_ID"
-    )
-    submitted(cluster, namespace, "-a", "1-5%2", "-J", "sweep", "--wrap", wrap)
+def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace):
+    wrap = "date +%s.%N; sleep 1; date +%s.%N"
+    number = submitted(cluster, namespace, "-a", "1-5%2", "-J", "sweep", "--wrap", wrap)
     cluster.wait(lambda: states(cluster, namespace) == ["COMPLETED"] * 5, "all tasks have ended")
-    seen = [int(line) for line in (tmp_path / "seen").read_text().split()]
-    assert len(seen) == 5
-    assert max(seen) <= 2
+    code, text = cluster.gangsched("logs", number, "-n", namespace)
+    assert code == 0, text
+    times: dict[str, list[float]] = {}
+    for line in text.splitlines():
+        task, _, moment = line.partition(": ")
+        times.setdefault(task, []).append(float(moment))
+    assert len(times) == 5
+    for begun_s, _ in times.values():
+        assert sum(start_s <= begun_s < end_s for start_s, end_s in times.values()) <= 2
