@@ -179,6 +179,34 @@ class StartConditions:
         if gang.is_plannable():
             self._pending.add(gang.id)
 
+    def held(self) -> list[GangState]:
+        """Return the pending gangs that wait for other gangs."""
+        gangs = (self._table.gangs.get(gang) for gang in self._known)
+        return [gang for gang in gangs if gang is not None and gang.held_for and gang.spec]
+
+    def unmet(
+        self, gang: GangState, now_s: float
+    ) -> tuple[tuple[GangId, ...], tuple[GangId, ...]] | None:
+        """Return the gangs that have to end and to start first; None if that may never happen.
+
+        A gang may fail, but no forecast says so.
+        """
+        ends: list[GangId] = []
+        starts: list[GangId] = []
+        dependencies = gang.spec.dependencies if gang.spec is not None else ()
+        namespace, _ = own_name(gang.id)
+        for dependency in () if gang.dependencies_met else dependencies:
+            outcome, _, started = self._state_of(namespace, dependency.name, now_s)
+            if is_met(dependency.condition, outcome, started=started):
+                continue
+            live = next(self._live(namespace, dependency.name), None)
+            failure = dependency.condition is DependencyCondition.FAILED
+            if outcome is not None or failure or live is None:
+                return None
+            start = dependency.condition is DependencyCondition.STARTED
+            (starts if start else ends).append(live.id)
+        return tuple(ends), tuple(starts)
+
     # -- dependencies -------------------------------------------------------------------------
 
     def _waits_for(self, gang: GangState, now_s: float) -> Refusal | None:
