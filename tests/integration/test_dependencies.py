@@ -78,6 +78,14 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
         "the third is told that it never starts",
     )
     assert states(cluster, namespace, third) != ["COMPLETED"]
+    cluster.restart("gangsched")
+    later = submitted(
+        cluster, namespace, "-J", "later", "-d", f"afternotok:{second}", "--wrap", "true"
+    )
+    cluster.wait(
+        lambda: states(cluster, namespace, later) == ["COMPLETED"],
+        "the end of the second is known after a restart",
+    )
 
 
 def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace):

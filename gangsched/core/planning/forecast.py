@@ -199,7 +199,7 @@ class _ForwardRun:
         return self.starts
 
     def _release_dependents(self) -> bool:
-        """Let gangs be planned whose dependencies hold and whose series has a free place."""
+        """Let gangs be planned once their dependencies hold and their series has a free place."""
         if not self._dependents:
             return False
         taken: Counter[tuple[str, str]] = Counter()
