@@ -62,7 +62,7 @@ class EngineView:
         left = gang.spec is None and bool(members) and members.ended_count() == len(members)
         return left or is_done(gang)
 
-    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
+    def past(self) -> tuple[f.StoredFact, ...]:
         """Return the state that no object stores, for the next process."""
         return self._parts.restoration.past()
 
