@@ -2,7 +2,6 @@
 
 import asyncio
 import csv
-import os
 import re
 import ssl
 import sys
@@ -19,23 +18,22 @@ import typer
 
 from gangsched.cli.options import Context, Kubeconfig, Namespace
 from gangsched.cli.output.printing import console, new_table, print_answer, print_table
+from gangsched.cli.source import local_history
 from gangsched.config import ConfigError
 from gangsched.kube.client.access import Access
-from gangsched.recording.gang_record import GangRecord, Outcome
+from gangsched.recording.gang_record import GangOutcome, GangRecord
 from gangsched.recording.history_file import HistoryQuery, read_history
 from gangsched.userjobs.hostlist import hostlist
 
-FILE_NAME = "history.db"
-"""The file of a local control plane, beside its kubeconfig."""
 _LIMIT_MAX = 10_000
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 7 * 86_400.0}
 _AGO = re.compile(r"(?:now-)?(\d{1,9})(s|m|h|d|w)[a-z]*")
-_STATES = {outcome.upper(): outcome for outcome in Outcome} | {
-    "CD": Outcome.COMPLETED,
-    "F": Outcome.FAILED,
-    "TO": Outcome.TIMEOUT,
-    "PR": Outcome.PREEMPTED,
-    "CA": Outcome.CANCELLED,
+_STATES = {outcome.upper(): outcome for outcome in GangOutcome} | {
+    "CD": GangOutcome.COMPLETED,
+    "F": GangOutcome.FAILED,
+    "TO": GangOutcome.TIMEOUT,
+    "PR": GangOutcome.PREEMPTED,
+    "CA": GangOutcome.CANCELLED,
 }
 _OUTPUTS = ("table", "json", "yaml", "csv")
 
@@ -169,24 +167,11 @@ def history(
     if leader:
         records = asyncio.run(_ask(leader, ca, access, query))
     else:
-        records = list(read_history(file or _own_file(access), query))
+        records = list(read_history(file or local_history(access), query))
     if by:
         _print_sums(records, by, output)
     else:
         _print_records(records, shown, output)
-
-
-def _own_file(access: Access) -> Path:
-    """Return the file of a local control plane.
-
-    Raises:
-        ConfigError: there is none.
-
-    """
-    found = Path(access.file().partition(os.pathsep)[0]).expanduser().parent / FILE_NAME
-    if not found.is_file():
-        raise ConfigError("history: name the --file of the setting `history`, or the --leader")
-    return found
 
 
 async def _ask(
@@ -320,8 +305,8 @@ def _sums(records: list[GangRecord]) -> dict[str, Any]:
     outcomes = [record.outcome for record in records]
     return {
         "gangs": len(records),
-        "completed": outcomes.count(Outcome.COMPLETED),
-        "failed": outcomes.count(Outcome.FAILED) + outcomes.count(Outcome.TIMEOUT),
+        "completed": outcomes.count(GangOutcome.COMPLETED),
+        "failed": outcomes.count(GangOutcome.FAILED) + outcomes.count(GangOutcome.TIMEOUT),
         "gpuHours": sum(sum(record.gpu_s.values()) for record in records) / 3600,
         "lostGpuHours": sum(record.lost_gpu_s for record in records) / 3600,
         "meanWait_s": sum(record.wait_s for record in records) / len(records),

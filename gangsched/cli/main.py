@@ -261,6 +261,9 @@ def web(
 @app.command()
 def mcp(
     snapshot: Snapshot = None,
+    history: Annotated[
+        Path | None, typer.Option(help="a file of the setting `history`, for the tool history")
+    ] = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -272,7 +275,8 @@ def mcp(
         from gangsched.cli.agents import agent_server  # noqa: PLC0415 -- an extra
     except ModuleNotFoundError as error:
         raise ConfigError("mcp: the package is missing: pip install 'gangsched[mcp]'") from error
-    agent_server(ClusterSource(Access(kubeconfig, context), config, snapshot)).run("stdio")
+    source = ClusterSource(Access(kubeconfig, context), config, snapshot)
+    agent_server(source, history).run("stdio")
 
 
 def _serve_pages(

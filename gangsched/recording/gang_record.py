@@ -5,7 +5,7 @@ from enum import StrEnum
 import msgspec
 
 
-class Outcome(StrEnum):
+class GangOutcome(StrEnum):
     """How a gang ended."""
 
     COMPLETED = "Completed"
@@ -33,7 +33,7 @@ class GangRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """When it was created: with its name it identifies the gang."""
     queue: str
     user: str
-    outcome: Outcome
+    outcome: GangOutcome
     submitted_s: float
     ended_s: float
     started_s: float | None = None

@@ -17,7 +17,7 @@ from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import gpus_of_pod
-from gangsched.recording.gang_record import GangRecord, Outcome
+from gangsched.recording.gang_record import GangOutcome, GangRecord
 
 SAMPLE_S = 5.0
 """How often it is looked why gangs wait: a reason that held for a shorter time may be missed."""
@@ -65,7 +65,7 @@ class _OpenRecord:
     pods: int = 0
     gpus_per_pod: float = 0.0
     end_by_s: float | None = None
-    outcome: Outcome | None = None
+    outcome: GangOutcome | None = None
     """How it ended, or how the last run did."""
     pod_succeeded: bool = False
     pod_failed: bool = False
@@ -126,7 +126,7 @@ class GangRecorder:
                 if known is not None:
                     known.preemptions += 1
                     known.lost_gpu_s += lost_gpu_s
-                    known.outcome = Outcome.PREEMPTED
+                    known.outcome = GangOutcome.PREEMPTED
             case _:
                 pass
 
@@ -173,7 +173,9 @@ class GangRecorder:
             if known is not None and known.runs:
                 self._stop_run(known, at_s)
                 failed = known.pod_failed or any(m.failed for m in state.members.values())
-                self._end(gang, known, Outcome.FAILED if failed else Outcome.COMPLETED, at_s)
+                self._end(
+                    gang, known, GangOutcome.FAILED if failed else GangOutcome.COMPLETED, at_s
+                )
                 self._over[gang] = known
             else:  # an earlier process recorded it
                 self._over[gang] = None
@@ -198,7 +200,7 @@ class GangRecorder:
             self._run(gang, known, state, at_s)
         elif known.usage is not None:
             self._stop_run(known, at_s)
-            self._sink.write_unended(_record(gang, known, Outcome.CANCELLED, at_s))
+            self._sink.write_unended(_record(gang, known, GangOutcome.CANCELLED, at_s))
 
     def _restored(self, gang: GangId, created_s: float) -> _OpenRecord | None:
         """Return what an earlier process knew of a gang."""
@@ -263,7 +265,7 @@ class GangRecorder:
             known.pods, known.nodes = bound, known.usage.nodes
         known.changed_s = None
         if begins:  # a later process adds the run, which goes on
-            self._sink.write_unended(_record(gang, known, Outcome.CANCELLED, since_s))
+            self._sink.write_unended(_record(gang, known, GangOutcome.CANCELLED, since_s))
             known.runs += 1
 
     def _usage(self, state: GangState, since_s: float) -> _Usage:
@@ -287,9 +289,9 @@ class GangRecorder:
         _count(known, known.usage, at_s)
         known.usage = None
         if known.end_by_s is not None and at_s >= known.end_by_s:
-            known.outcome = Outcome.TIMEOUT
+            known.outcome = GangOutcome.TIMEOUT
 
-    def _end(self, gang: GangId, known: _OpenRecord, outcome: Outcome, at_s: float) -> None:
+    def _end(self, gang: GangId, known: _OpenRecord, outcome: GangOutcome, at_s: float) -> None:
         self._sink.write(_record(gang, known, outcome, at_s))
 
 
@@ -317,15 +319,15 @@ def _has_failed(known: _OpenRecord, state: GangState) -> bool:
     return all(member.ended or member.failed for member in members.values() if member.pod)
 
 
-def _outcome_of_deleted(known: _OpenRecord) -> Outcome:
+def _outcome_of_deleted(known: _OpenRecord) -> GangOutcome:
     """Return how a gang ended that was deleted; a job may delete its pods once it has ended."""
     if known.outcome is not None:
         return known.outcome
     if known.started_s is None:
-        return Outcome.CANCELLED
+        return GangOutcome.CANCELLED
     if known.pod_failed:
-        return Outcome.FAILED
-    return Outcome.COMPLETED if known.pod_succeeded else Outcome.CANCELLED
+        return GangOutcome.FAILED
+    return GangOutcome.COMPLETED if known.pod_succeeded else GangOutcome.CANCELLED
 
 
 def _created_s(state: GangState) -> float:
@@ -335,7 +337,7 @@ def _created_s(state: GangState) -> float:
     return state.queued_since_s or 0.0
 
 
-def _record(gang: GangId, known: _OpenRecord, outcome: Outcome, at_s: float) -> GangRecord:
+def _record(gang: GangId, known: _OpenRecord, outcome: GangOutcome, at_s: float) -> GangRecord:
     namespace, _, name = gang.partition("/")
     return GangRecord(
         namespace,

@@ -46,6 +46,9 @@ async def asked(environment, arguments, questions):
 
 
 def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, tmp_path):
+    cluster.gang(namespace, "before", 1, gpus=8)
+    cluster.wait_placed(namespace, "before-", 1)
+    cluster.kubectl("delete", "podgroups.gangsched.io/before", "pod/before-0", "-n", namespace)
     cluster.gang(namespace, "runs", 1, gpus=8)
     cluster.wait_placed(namespace, "runs-", 1)
     cluster.gang(namespace, "wide", 64, gpus=8)
@@ -61,12 +64,14 @@ def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, t
         ("when", {"manifest": JOB, "namespace": namespace}),
         ("what_if", {"nodes": ["64:k-0"]}),
         ("what_if", {}),
+        ("history", {"namespace": namespace}),
         ("docs", {"query": "srun sbatch"}),
     ]
-    wide, none, queues, waiting, when, changed, nothing, docs = asyncio.run(
+    wide, none, queues, waiting, when, changed, nothing, ended, docs = asyncio.run(
         asked(environment, (), questions)
     )
     assert wide["gang"]["reason"] == "LargerThanCluster"
+    assert [row["name"] for row in ended["rows"]] == ["before"]
     assert f"gang or job '{namespace}/none' does not exist" in none
     assert "default" in [row["queue"] for row in queues["rows"]]
     assert f"{namespace}/wide" in [row["gang"] for row in waiting["rows"]]

@@ -8,7 +8,7 @@ from gangsched.core.model.ids import GangId, NodeName, PodUid
 from gangsched.core.model.queues import Queue
 from gangsched.core.orders import Drain, DrainReason, Preempt
 from gangsched.recording import gang_recorder
-from gangsched.recording.gang_record import GangRecord, Outcome
+from gangsched.recording.gang_record import GangOutcome, GangRecord
 from gangsched.recording.gang_recorder import GangRecorder
 
 JOB = GangId("ns/job")
@@ -76,7 +76,7 @@ def test_a_gang_that_completes(recorded):
     recorded.pods(110.0)
     recorded.pods(160.0, ended=True)
     record = recorded.record(160.0)
-    assert record.outcome is Outcome.COMPLETED
+    assert record.outcome is GangOutcome.COMPLETED
     assert (record.namespace, record.name) == ("ns", "job")
     assert (record.queue, record.user, record.pods, record.gpus_per_pod) == ("q", "alice", 2, 4.0)
     assert (record.submitted_s, record.started_s, record.ended_s) == (100.0, 110.0, 160.0)
@@ -104,7 +104,7 @@ def test_a_gang_whose_pods_fail_is_recorded_at_once(recorded):
     recorded.declare(pods=1)
     recorded.pods(110.0, pods=1)
     recorded.pods(120.0, pods=1, ended=True, failed=True)
-    assert recorded.record(121.0).outcome is Outcome.FAILED
+    assert recorded.record(121.0).outcome is GangOutcome.FAILED
 
 
 def test_a_job_that_starts_again_after_a_failure_is_one_record(recorded):
@@ -125,8 +125,8 @@ def test_a_job_that_starts_again_after_a_failure_is_one_record(recorded):
     )  # fmt: skip
     recorded.recorder.tick(150.0)
     first, last = recorded.sink.records
-    assert (first.outcome, first.runs) == (Outcome.FAILED, 1)
-    assert (last.outcome, last.runs, last.key) == (Outcome.COMPLETED, 2, first.key)
+    assert (first.outcome, first.runs) == (GangOutcome.FAILED, 1)
+    assert (last.outcome, last.runs, last.key) == (GangOutcome.COMPLETED, 2, first.key)
     assert last.ran_s == 30.0
     assert last.started_s == 110.0
 
@@ -134,9 +134,9 @@ def test_a_job_that_starts_again_after_a_failure_is_one_record(recorded):
 @pytest.mark.parametrize(
     ("facts", "outcome"),
     [
-        ((), Outcome.CANCELLED),
-        (({"ended": True},), Outcome.COMPLETED),
-        (({"ended": True, "failed": True},), Outcome.FAILED),
+        ((), GangOutcome.CANCELLED),
+        (({"ended": True},), GangOutcome.COMPLETED),
+        (({"ended": True, "failed": True},), GangOutcome.FAILED),
     ],
 )
 def test_a_running_gang_that_is_deleted(recorded, facts, outcome):
@@ -156,7 +156,7 @@ def test_a_gang_that_never_starts(recorded):
         recorded.recorder.tick(at_s)
     recorded.gone(130.0, pods=0)
     record = recorded.record()
-    assert (record.outcome, record.started_s) == (Outcome.CANCELLED, None)
+    assert (record.outcome, record.started_s) == (GangOutcome.CANCELLED, None)
     assert (record.wait_s, record.ran_s, record.pods, record.gpu_s) == (30.0, 0.0, 5, {})
     (reason,) = record.reasons
     assert reason == "LargerThanCluster"
@@ -170,7 +170,7 @@ def test_a_preempted_gang_counts_what_it_lost(recorded):
     recorded.recorder.order(Preempt(JOB, GangId("ns/other"), ("one",), "surplus", 5.0))
     recorded.gone(130.0)
     record = recorded.record()
-    assert (record.outcome, record.preemptions) == (Outcome.PREEMPTED, 1)
+    assert (record.outcome, record.preemptions) == (GangOutcome.PREEMPTED, 1)
     assert record.lost_gpu_s == 123.0
 
 
@@ -188,7 +188,7 @@ def test_a_gang_that_runs_for_too_long(recorded):
     recorded.recorder.tick(111.0)
     recorded.engine.tick(140.0)
     recorded.gone(140.0)
-    assert recorded.record(140.0).outcome is Outcome.TIMEOUT
+    assert recorded.record(140.0).outcome is GangOutcome.TIMEOUT
 
 
 def test_a_restart_goes_on_with_the_record(recorded):
@@ -216,7 +216,7 @@ def test_a_gang_that_ended_while_no_scheduler_ran(recorded):
     later.declare(at_s=160.0)
     later.pods(160.0, ended=True)
     record = later.record(160.0)
-    assert (record.outcome, record.started_s, record.ran_s) == (Outcome.COMPLETED, 110.0, 50.0)
+    assert (record.outcome, record.started_s, record.ran_s) == (GangOutcome.COMPLETED, 110.0, 50.0)
 
 
 def test_a_gang_that_an_earlier_process_recorded_is_not_recorded_again():

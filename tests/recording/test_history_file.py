@@ -9,7 +9,7 @@ import pytest
 
 from gangsched.config import ConfigError
 from gangsched.recording import history_file
-from gangsched.recording.gang_record import GangRecord, Outcome
+from gangsched.recording.gang_record import GangOutcome, GangRecord
 from gangsched.recording.history_file import (
     HistoryLimits,
     HistoryQuery,
@@ -22,7 +22,7 @@ LIMITS = HistoryLimits(2**30, 1e12)
 
 
 def record(name="job", ended_s=100.0, **more):
-    more = {"namespace": "ns", "queue": "q", "user": "u", "outcome": Outcome.COMPLETED, **more}
+    more = {"namespace": "ns", "queue": "q", "user": "u", "outcome": GangOutcome.COMPLETED, **more}
     more.setdefault("runs", 1)
     return GangRecord(
         name=name, created_s=more.pop("created_s", 1.0), submitted_s=1.0, ended_s=ended_s, **more
@@ -57,7 +57,7 @@ def test_records_are_asked_for(path):
         path,
         record("a", 10.0),
         record("b", 20.0, queue="other"),
-        record("c", 30.0, user="bob", outcome=Outcome.FAILED),
+        record("c", 30.0, user="bob", outcome=GangOutcome.FAILED),
         record("d", 40.0, namespace="theirs"),
     )
     assert names(path) == ["d", "c", "b", "a"]
