@@ -137,7 +137,8 @@ class GangRecorder:
         if passed_s < SAMPLE_S:
             return
         first, self._sampled_s = not self._sampled_s, now_s
-        if first:
+        if first:  # every object was read
+            self._end_vanished(now_s)
             return
         for gang, refusal in self._view.refusals.items():
             known = self._open.get(gang)
@@ -145,6 +146,16 @@ class GangRecorder:
                 reasons = known.reasons
                 held_s = min(passed_s, max(now_s - known.submitted_s, 0.0))
                 reasons[refusal.reason] = reasons.get(refusal.reason, 0.0) + held_s
+
+    def _end_vanished(self, now_s: float) -> None:
+        """Record the gangs that were deleted while no scheduler ran; how is not known."""
+        for namespace, name, created_s in tuple(self._unended):
+            gang = GangId(f"{namespace}/{name}")
+            known = self._restored(gang, created_s)
+            if known is not None and gang not in self._open:
+                known = _with_unseen_run(known)
+                self._stop_run(known, now_s)
+                self._end(gang, known, GangOutcome.CANCELLED, now_s)
 
     # -- how gangs change ---------------------------------------------------------------------
 

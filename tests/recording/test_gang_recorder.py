@@ -228,6 +228,17 @@ def test_a_gang_that_an_earlier_process_recorded_is_not_recorded_again():
     assert later.sink.records == []
 
 
+def test_a_gang_that_was_deleted_while_no_scheduler_ran(recorded):
+    recorded.declare()
+    recorded.pods(110.0)
+    recorded.recorder.tick(111.0)
+    later = Recorded(Sink(tuple(recorded.sink.unended.values())))
+    record = later.record(160.0)
+    assert (record.outcome, record.started_s, record.ran_s) == (GangOutcome.CANCELLED, 110.0, 50.0)
+    later.recorder.tick(170.0)
+    assert len(later.sink.records) == 1
+
+
 def test_another_gang_of_the_same_name_has_a_record_of_its_own(recorded):
     recorded.declare(pods=1)
     recorded.pods(110.0, pods=1)
