@@ -110,7 +110,7 @@ _KNOWN: Sequence[Format] = (
     ),
     Format(
         "history",
-        records.history,
+        records.recorded_gangs,
         "gangs that ran: name, submission, time in all runs, pods, GPUs of the largest pod, queue, "
         "user, priority and expected run time (the file of the setting history)",
         "gangs that never started, outcomes, waits, nodes",

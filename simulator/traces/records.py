@@ -11,7 +11,7 @@ from simulator.traces.rows import COUNT_MAX, Left, TraceError
 from simulator.traces.shapes import kubernetes_name
 
 
-def history(path: Path, left: Left, _: int) -> Iterator[Job]:
+def recorded_gangs(path: Path, left: Left, _: int) -> Iterator[Job]:
     """Yield the gangs of a file that ran.
 
     Raises:

@@ -3,7 +3,7 @@
 import csv
 import io
 import json
-import time
+from datetime import UTC, datetime
 
 import pytest
 from typer.testing import CliRunner
@@ -18,7 +18,7 @@ from simulator.traces import TraceError, read
 @pytest.fixture
 def path(tmp_path):
     """Return a file with gangs that ended in the last hours."""
-    now_s = time.time()
+    now_s = datetime.now(UTC).timestamp()
     found = tmp_path / "history.db"
     writer = HistoryWriter(found, HistoryLimits(2**30, 1e12))
 
