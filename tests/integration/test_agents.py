@@ -13,7 +13,7 @@ from gangsched.local.plane import client_environment
 
 pytestmark = pytest.mark.by("direct")  # it reads what the binding wrote
 
-TOOLS = {"explain", "queue", "when", "what_if", "docs"}
+TOOLS = {"explain", "queue", "when", "what_if", "history", "docs"}
 JOB = """
 apiVersion: gangsched.io/v1beta1
 kind: PodGroup
@@ -54,6 +54,9 @@ def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, t
     cluster.gang(namespace, "wide", 64, gpus=8)
     cluster.wait(
         lambda: cluster.group_status(namespace, "wide").get("refusal"), "the gang has its reason"
+    )
+    cluster.wait(
+        lambda: "before" in cluster.gangsched("history", "-n", namespace)[1], "the record of before"
     )
     environment = dict(os.environ) | client_environment(cluster.plane)
     questions = [
