@@ -103,6 +103,18 @@ REASONS: dict[Reason, tuple[str, str]] = {
         "The Queue is strict FIFO, and a gang ahead cannot start yet.",
         "Look at that gang; `strict: false` lets later gangs pass.",
     ),
+    Reason.DEPENDENCY: (
+        "The gang waits for other gangs, or for a job or PodGroup that does not exist yet.",
+        "Wait, create the job that the sentence names, or change the dependency.",
+    ),
+    Reason.DEPENDENCY_NEVER_MET: (
+        "A gang that it waits for ended otherwise, or gangs wait for each other.",
+        "Run the other job again under its name, or change the dependency.",
+    ),
+    Reason.SERIES_FULL: (
+        "As many gangs of its series run as may run at a time.",
+        "Wait, or raise `maxRunning` of the series.",
+    ),
     Reason.GIVEN_UP: (
         "The gang failed to become ready `ready_tries` times.",
         "Look at the logs of its pods, and submit it again.",

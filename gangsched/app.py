@@ -26,6 +26,7 @@ from gangsched.kube.leadership.leadership import Leadership
 from gangsched.kube.leadership.lease import Election, LeaseTiming
 from gangsched.kube.service import Scheduler
 from gangsched.kube.serving.certificates import Certificates
+from gangsched.kube.serving.history_route import HistoryRoute
 from gangsched.kube.serving.token_review import TokenReviewer, require_review
 from gangsched.kube.stored.config_map import ConfigMapEntry
 from gangsched.kube.volumes.binding import VolumeBinder
@@ -34,6 +35,7 @@ from gangsched.metrics import Metrics
 from gangsched.operators.ownership import KEY, store_no_kinds
 from gangsched.plugins import load_policies
 from gangsched.recording.audit_log import AuditLog
+from gangsched.recording.history_file import HistoryLimits, HistoryWriter
 from gangsched.recording.journal import Journal, RecordingEngine
 
 if TYPE_CHECKING:
@@ -71,6 +73,7 @@ async def run(
             volumes=volumes,
             leads=leadership.leads,
             audit_log=_audit_log(config, stack),
+            records=_history(config, metrics, stack),
         )
         ports = _Ports(stack, config, own, access)
         port = await ports.open(scheduler, metrics)
@@ -190,6 +193,20 @@ def _audit_log(config: SchedulerConfig, stack: AsyncExitStack) -> AuditLog | Non
     return AuditLog(_appended("audit", config.audit, stack)) if config.audit is not None else None
 
 
+def _history(
+    config: SchedulerConfig, metrics: Metrics, stack: AsyncExitStack
+) -> HistoryWriter | None:
+    """Return what writes the records of gangs that end."""
+    settings = config.history
+    if settings is None:
+        return None
+    limits = HistoryLimits(settings.mib_max * 2**20, settings.days_max * 86_400.0)
+    lost = metrics.failures.labels("history")
+    writer = HistoryWriter(settings.path, limits, lost.inc)
+    stack.callback(writer.close)
+    return writer
+
+
 def _appended(setting: str, path: Path, stack: AsyncExitStack) -> IO[str]:
     """Open a file to add to.
 
@@ -241,11 +258,12 @@ class _Ports:
         reviewed: list[Middleware] = []
         if config.metrics_access == "reviewed":
             # Any user may send tokens: a flood of them must not delay other calls, or the Lease.
-            asking = KubeClient(self._access, tries=1)
-            reviewed = [
-                require_review(TokenReviewer(await self._stack.enter_async_context(asking)))
-            ]
+            asking = await self._stack.enter_async_context(KubeClient(self._access, tries=1))
+            reviewed = [require_review(TokenReviewer(asking))]
         routes = _metrics_routes(scheduler, metrics)
+        if config.history is not None:
+            asking = await self._stack.enter_async_context(KubeClient(self._access, tries=1))
+            routes += HistoryRoute(asking, config.history.path).routes()
         return await self._serve(routes, config.metrics_port, reviewed, clients=False)
 
     async def _serve(

@@ -209,6 +209,21 @@ class ProvisioningConfig(BaseModel):
     """Seconds between the end of a request and the next; doubles each time, to an hour at most."""
 
 
+class HistorySettings(BaseModel):
+    """Where records of gangs that ended are kept."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    path: Path
+    """The file (SQLite). Its folder is created."""
+
+    mib_max: int = Field(256, ge=1, le=65_536)
+    """MiB that it may have, some half a million records; then the oldest are dropped."""
+
+    days_max: float = Field(400.0, gt=0, le=36_500)
+    """Days after which a record is dropped."""
+
+
 class SchedulerConfig(PolicyConfig):
     """Settings of `gangsched run`, from a YAML file or from its flags."""
 
@@ -372,6 +387,9 @@ class SchedulerConfig(PolicyConfig):
     audit: Path | None = None
     """File of the audit log, one JSON object a line: preempted gangs, for which gang and why,
     deleted pods, changed queues. `/dev/stdout` if a collector reads it. Default: none."""
+
+    history: HistorySettings | None = None
+    """File with a record of each gang that ended, for `gangsched history`. Default: none."""
 
     leader_elect: bool = False
     """Whether several processes run in one cluster: one leads, the others stand by."""

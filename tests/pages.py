@@ -151,6 +151,10 @@ RUNNERS = {
         "docs/web.md",
         "Pending workloads for clients of Kueue",
     ): f"{_DEPLOYED}test_clients_of_kueue_read_positions",
+    (
+        "docs/history.md",
+        "",
+    ): "tests/integration/test_gang_records.py::test_the_page_lists_and_replays",
     ("docs/jobs/tracking.md", ""): "tests/integration/test_tracking.py::test_the_page",
     ("docs/jobs/trainjob.md", ""): f"{_WALKS}test_a_function_is_trained",
     (

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from gangsched.api import names
+from gangsched.api.start_conditions import read_dependencies, read_series
 from gangsched.core.model.text import WHOLE_MAX, shown, whole
 
 Fields = dict[str, Any]
@@ -294,6 +295,20 @@ def _slices(value: str, where: str, level: str = "level") -> list[Fields]:
         ) from error
 
 
+def _dependencies(value: str, where: str) -> list[Fields]:
+    try:
+        return read_dependencies(value, where)
+    except ValueError as error:
+        raise DialectError(str(error)) from error
+
+
+def _series(value: str, where: str) -> Fields:
+    try:
+        return read_series(value, where)
+    except ValueError as error:
+        raise DialectError(str(error)) from error
+
+
 _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "topology": ("topology.name", _text),
     "topology-required": ("topology.required", _text),
@@ -314,6 +329,8 @@ _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "ready-timeout-seconds": ("readyTimeoutSeconds", _number),
     "preemptible": ("preemptible", _flag),
     "schedule-timeout-seconds": ("scheduleTimeoutSeconds", _number),
+    "after": ("dependencies", _dependencies),
+    "series": ("series", _series),
 }
 
 KEYS = frozenset(

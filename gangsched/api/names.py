@@ -35,6 +35,12 @@ CHECKPOINT_ANNOTATION = "gangsched.io/checkpoint-at"
 GRACE_ANNOTATION = "gangsched.io/checkpoint-grace-seconds"
 """How long a gang may take to save its work before it is stopped. Without it, it gets no notice."""
 
+AFTER_ANNOTATION = "gangsched.io/after"
+"""What a gang waits for: `afterok:NAME,afterany:NAME`, jobs or PodGroups of its namespace."""
+
+SERIES_ANNOTATION = "gangsched.io/series"
+"""The series of a gang: `NAME:MAXRUNNING`. At most MAXRUNNING gangs of a series run at a time."""
+
 STOP_ANNOTATION = "gangsched.io/stop-at"
 """Written by us on pods and PodGroups that are to be stopped, and by administrators on nodes: the
 deadline (RFC 3339). A gang that asked for a grace may save its work until then."""

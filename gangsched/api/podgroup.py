@@ -5,6 +5,7 @@ from typing import Any
 from pydantic import Field
 
 from gangsched.api.base import ApiModel, Condition
+from gangsched.api.start_conditions import DependencySpec, SeriesSpec
 from gangsched.api.topology import NearSpec, TopologyRequest
 
 Quantity = int | str
@@ -140,6 +141,15 @@ class PodGroupSpec(ApiModel):
         "another gang or for maintenance. The stop is announced by the annotation "
         "gangsched.io/stop-at; the gang answers with gangsched.io/checkpoint-at. The "
         "administrator bounds the time. Default: the gang is stopped at once.",
+    )
+    dependencies: list[DependencySpec] = Field(
+        default_factory=list,
+        max_length=64,
+        description="Jobs and PodGroups of the same namespace that the gang waits for. It is not "
+        "planned before all conditions hold.",
+    )
+    series: SeriesSpec | None = Field(
+        None, description="Series of the gang: at most maxRunning gangs of it run at a time."
     )
 
 

@@ -6,6 +6,7 @@ a deadline, and answers are bounded.
 
 import asyncio
 import functools
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,9 +20,10 @@ from mcp_types import ToolAnnotations
 from gangsched import __version__
 from gangsched.cli import queries
 from gangsched.cli.cluster.view import job_lookup
-from gangsched.cli.source import ClusterSource
+from gangsched.cli.source import ClusterSource, local_history
 from gangsched.config import ConfigError, load_config
 from gangsched.kube.client.errors import KubeError
+from gangsched.recording.history_file import HistoryQuery, read_history
 from gangsched.shipped import folder
 
 _ROWS_MAX, _BYTES_MAX, _TEXT_MAX = 200, 256 * 1024, 100_000
@@ -40,8 +42,8 @@ help, and a predicted start with a range."""
 class AgentTools:
     """The tools. A problem that the caller can mend is the text of an error."""
 
-    def __init__(self, source: ClusterSource) -> None:
-        self._source = source
+    def __init__(self, source: ClusterSource, history: Path | None = None) -> None:
+        self._source, self._history = source, history
         self._one, self._waiting = asyncio.Semaphore(1), 0
 
     async def explain(self, gang: str) -> dict[str, Any]:
@@ -100,6 +102,33 @@ class AgentTools:
             changed.now_s = view.now_s
             rows = queries.what_if(view, changed, queries.Changes(*given))
             return [row for row in rows if row["gained_s"] != 0]
+
+        return _rows(await self._answer(work))
+
+    async def history(
+        self,
+        namespace: str = "",
+        user: str = "",
+        queue: str = "",
+        days: float = 7.0,
+        outcome: str = "",
+    ) -> dict[str, Any]:
+        """List gangs that ended, the last first: wait with reasons, run time, GPU-seconds, nodes.
+
+        Outcomes: Completed, Failed, Timeout, Preempted, Cancelled.
+        """
+        query = HistoryQuery(
+            since_s=time.time() - max(days, 0.0) * 86_400.0,
+            namespaces=(namespace[:253],) if namespace else None,
+            queue=queue[:253],
+            user=user[:253],
+            outcomes=(outcome[:32],) if outcome else (),
+            limit=_ROWS_MAX,
+        )
+
+        def work() -> Any:
+            file = self._history or local_history(self._source.access)
+            return [msgspec.to_builtins(record) for record in read_history(file, query)]
 
         return _rows(await self._answer(work))
 
@@ -166,17 +195,18 @@ def _pages(words: list[str]) -> list[dict[str, str]]:
     return [{"page": name, "text": part} for _, name, part in sorted(found)[:_PAGES]]
 
 
-def agent_server(source: ClusterSource) -> MCPServer[Any]:
-    """Return the server with its tools."""
+def agent_server(source: ClusterSource, history: Path | None = None) -> MCPServer[Any]:
+    """Return the server with its tools; `history` is a file of ended gangs."""
     server: MCPServer[Any] = MCPServer(
         "gangsched", version=__version__, instructions=INSTRUCTIONS, log_level="WARNING"
     )
-    tools = AgentTools(source)
+    tools = AgentTools(source, history)
     for name, tool in (
         ("explain", tools.explain),
         ("queue", tools.queue),
         ("when", tools.when),
         ("what_if", tools.what_if),
+        ("history", tools.history),
         ("docs", tools.docs),
     ):
         server.tool(name=name, annotations=_READ_ONLY)(_with_sentences(tool))

@@ -12,6 +12,7 @@ import typer
 
 from gangsched import __version__
 from gangsched.cli import ask as cli_ask
+from gangsched.cli import history as cli_history
 from gangsched.cli import user_jobs
 from gangsched.cli.local import local
 from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, Output, Snapshot
@@ -33,7 +34,11 @@ app = typer.Typer(
 )
 app.add_typer(local, name="local")
 app.command(name="submit", context_settings=SUBMIT_SETTINGS)(submit_job)
-for _name, _command in (*cli_ask.COMMANDS.items(), *user_jobs.COMMANDS.items()):
+for _name, _command in (
+    *cli_ask.COMMANDS.items(),
+    *user_jobs.COMMANDS.items(),
+    *cli_history.COMMANDS.items(),
+):
     app.command(name=_name)(_command)
 
 
@@ -57,6 +62,9 @@ def run(
         list[str] | None, typer.Option(help="another schedulerName to serve, such as volcano")
     ] = None,
     operators: Annotated[bool, typer.Option(help="run the job controllers too")] = True,
+    history: Annotated[
+        Path | None, typer.Option(help="a file with a record of each gang that ended")
+    ] = None,
     leader_elect: Annotated[
         bool | None, typer.Option("--leader-elect", help="stand by while another process leads")
     ] = None,
@@ -78,6 +86,7 @@ def run(
         metrics_port=metrics_port,
         leader_elect=leader_elect,
         scheduler_aliases=alias or None,
+        history={"path": history} if history is not None else None,
     )
     asyncio.run(
         run_scheduler(
@@ -252,6 +261,9 @@ def web(
 @app.command()
 def mcp(
     snapshot: Snapshot = None,
+    history: Annotated[
+        Path | None, typer.Option(help="a file of the setting `history`, for the tool history")
+    ] = None,
     config: Config = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -263,7 +275,8 @@ def mcp(
         from gangsched.cli.agents import agent_server  # noqa: PLC0415 -- an extra
     except ModuleNotFoundError as error:
         raise ConfigError("mcp: the package is missing: pip install 'gangsched[mcp]'") from error
-    agent_server(ClusterSource(Access(kubeconfig, context), config, snapshot)).run("stdio")
+    source = ClusterSource(Access(kubeconfig, context), config, snapshot)
+    agent_server(source, history).run("stdio")
 
 
 def _serve_pages(

@@ -104,7 +104,7 @@ def explain(view: ClusterView, name: str, read_job: JobLookup = lambda _: None) 
     else:
         answer["reason"] = "WouldStart"
         answer["message"] = _WOULD_START
-    if state.is_plannable():
+    if state.is_plannable() or state.held_for:
         answer["start"] = _start_data(view.predictions().get(GangId(gang)), reservation, view)
     return answer
 

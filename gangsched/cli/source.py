@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,6 +61,21 @@ class ClusterSource:
         if namespace not in (None, own):
             raise ConfigError(f"--namespace: {namespace!r} is not the namespace of {name!r}")
         return name
+
+
+def local_history(access: Access) -> Path:
+    """Return the history of a local control plane, which is beside its kubeconfig.
+
+    Raises:
+        ConfigError: there is none.
+        KubeError: there is no kubeconfig.
+
+    """
+    kubeconfig = Path(access.file().partition(os.pathsep)[0]).expanduser()
+    found = kubeconfig.parent / "history.db"
+    if not found.is_file():
+        raise ConfigError("history: name the --file of the setting `history`, or the --leader")
+    return found
 
 
 def with_source(command: Callable[..., None]) -> Callable[..., None]:

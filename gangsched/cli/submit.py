@@ -54,7 +54,7 @@ def submit_job(
     script, options, name = _script(values.get("wrap"), words)
     asked = [*options, *given]
     request = request_of(asked, name, ignore or ())
-    check_supported(asked, request, ignore or ())
+    check_supported(asked, ignore or ())
     if not image:
         raise ConfigError("--image: name the image of the pods, or set GANGSCHED_IMAGE")
     access = Access(kubeconfig, cluster)

@@ -6,6 +6,7 @@ Facts may come late, twice or out of order; the engine folds each in constant ti
 from dataclasses import dataclass
 
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints
+from gangsched.core.model.dependencies import Outcome
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
 from gangsched.core.model.nodes import Node
@@ -226,6 +227,19 @@ class PreemptionRestored:
 
 
 @dataclass(frozen=True, slots=True)
+class EndRestored:
+    """An earlier process observed how a gang ended (restart)."""
+
+    gang: GangId
+    outcome: Outcome
+    at_s: float
+
+
+StoredFact = HistoryRestored | PreemptionRestored | EndRestored
+"""What one process stores for the next, because no other object has it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Prepared:
     """Phase one: the pod passed every check before binding and waits at the barrier."""
 
@@ -296,6 +310,7 @@ Fact = (
     | AssignmentsRestored
     | HistoryRestored
     | PreemptionRestored
+    | EndRestored
     | Prepared
     | PrepareFailed
     | Bound

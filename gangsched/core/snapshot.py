@@ -118,6 +118,19 @@ class SolverBudget:
     left_s: float = 4.0
 
 
+@dataclass(frozen=True, slots=True)
+class DependentGang:
+    """A gang that waits for other gangs, for forecasts: no plan contains it.
+
+    `ends` are gangs that have to end first, `starts` gangs that have to start first. The limit of
+    its series is in its declaration.
+    """
+
+    waiting: PendingGang
+    ends: tuple[GangId, ...] = ()
+    starts: tuple[GangId, ...] = ()
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The cluster and the pending gangs at one moment.
@@ -130,7 +143,8 @@ class Snapshot:
     could help a short while ago. `equivalence_classes` are gangs refused before; none of them has
     a backfill reservation. A cycle ends after `pods_max` pods: the other gangs are for a later
     one. From `number` the engine sees what a plan knew. `starting` gangs have their
-    assignments and do not run yet. All computations on a snapshot share its `progress`.
+    assignments and do not run yet. `dependents` wait for other gangs. All computations on a
+    snapshot share its `progress`.
     """
 
     cluster: Cluster
@@ -148,6 +162,7 @@ class Snapshot:
     rules: QueueRules = field(default_factory=QueueRules)
     starting: tuple[RunningGang, ...] = ()
     progress: Progress = field(default_factory=Progress, compare=False)
+    dependents: tuple[DependentGang, ...] = ()
 
     if not TYPE_CHECKING:  # a type checker refuses the old names
         beyond_is_judged = RenamedAttribute("driver_checks_unmodelled")

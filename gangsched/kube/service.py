@@ -55,6 +55,7 @@ from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.kube.volumes.eligible_nodes import Volumes
 from gangsched.metrics import Metrics
 from gangsched.recording.audit_log import AuditLog
+from gangsched.recording.gang_recorder import GangRecorder, RecordSink
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +108,7 @@ class Scheduler:
         volumes: Volumes | None = None,
         leads: Callable[[], bool] = lambda: True,
         audit_log: AuditLog | None = None,
+        records: RecordSink | None = None,
         now_s: Callable[[], float] | None = None,
         read_only: bool = False,
         on_fact: Callable[[f.Fact], None] = lambda _: None,
@@ -134,6 +136,7 @@ class Scheduler:
             partial(self._make_dispatcher, make_binder),
             dispatch=_ignore if read_only else dispatch,
             audit_log=None if read_only else audit_log,
+            recorder=GangRecorder(self.engine.view, records) if records is not None else None,
             now_s=self.now_s,
             on_fact=on_fact,
             on_orders=self._wake.set,

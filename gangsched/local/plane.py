@@ -303,6 +303,8 @@ class Plane:
     def _gangsched(self, name: str, options: PlaneOptions, extender: int, metrics: int) -> _Begun:
         flags = ["--leader-elect"] * options.standby + ["--no-operators"] * (not options.operators)
         flags += dict(options.flags).get("gangsched", "").split()
+        if name == "gangsched" and "--history" not in flags:
+            flags += ["--history", str(self.folder / "history.db")]
         command = commands.gangsched(self.folder, options.binding, extender, metrics, *flags)
         program = self._spawn(name, command)
         address = f"http://127.0.0.1:{metrics}"

@@ -58,6 +58,8 @@ class Pseudonyms:
                         self._place(name, fact.gang)
                 case f.PreemptionRestored(victim, by):
                     self._learn(*victim.split("/"), *by.split("/"))
+                case f.EndRestored(ended):
+                    self._learn(*ended.split("/"))
                 case f.NamespaceQuotaSeen(namespace, name):
                     self._learn(namespace, name)
                 case f.AdvanceReservationSeen(booking):

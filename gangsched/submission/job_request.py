@@ -83,7 +83,7 @@ class _Asked:
     memory_per_gpu: int | None = None
 
 
-def check_supported(given: Given, request: JobRequest, ignored: Iterable[str] = ()) -> None:
+def check_supported(given: Given, ignored: Iterable[str] = ()) -> None:
     """Check that everything that is asked for can be done.
 
     Raises:
@@ -91,10 +91,6 @@ def check_supported(given: Given, request: JobRequest, ignored: Iterable[str] = 
 
     """
     missing = unsupported(given, ignored)
-    if request.dependencies or request.singleton:
-        missing.append("--dependency: gangs do not wait for gangs yet")
-    if request.array is not None and request.array.at_once is not None:
-        missing.append("--array with %: all tasks wait at the same time")
     if not missing:
         return
     raise ConfigError(

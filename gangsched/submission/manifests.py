@@ -12,12 +12,14 @@ from importlib.resources import files
 from typing import Any
 
 from gangsched.api.names import (
+    AFTER_ANNOTATION,
     ARRAY_LABEL,
     GRACE_ANNOTATION,
     JOB_ID_LABEL,
     JOB_NAME_LABEL,
     QUEUE_LABEL,
     RUNTIME_ANNOTATION,
+    SERIES_ANNOTATION,
     TASK_LABEL,
 )
 from gangsched.core.model.pods import GPU
@@ -35,6 +37,7 @@ POD_MODULES = (
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from pod.__main__ import main; main()"
 _ROLE = "nodes"
 _STEM_LETTERS = 30
+_SERIES_LETTERS = 100
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 
@@ -61,6 +64,10 @@ class Submission:
     number: int
     namespace: str
     pods: PodSettings
+    dependencies: tuple[tuple[str, str], ...] | None = None
+    """(condition, name of a job); None: as the request has them."""
+
+    user: str = ""
 
     @property
     def stem(self) -> str:
@@ -160,7 +167,22 @@ def _annotations(submission: Submission) -> dict[str, str]:
         found["gangsched.io/exclusive-topology"] = "host"
     if request.signal:
         found[GRACE_ANNOTATION] = str(request.warning_s)
+    dependencies = submission.dependencies
+    if dependencies is None:
+        dependencies = request.dependencies
+    if dependencies:
+        found[AFTER_ANNOTATION] = ",".join(f"{how}:{job}" for how, job in dependencies)
+    if request.singleton:
+        found[SERIES_ANNOTATION] = f"{_singleton(request.name, submission.user)}:1"
+    elif request.array is not None and request.array.at_once is not None:
+        found[SERIES_ANNOTATION] = f"{submission.stem}:{request.array.at_once}"
     return found
+
+
+def _singleton(name: str, user: str) -> str:
+    """Return the series of the jobs of one name and one user."""
+    words = (_NOT_IN_NAMES.sub("-", text.lower()).strip("-") for text in (name, user))
+    return ".".join(word[:_SERIES_LETTERS].strip("-") for word in words if word) or "job"
 
 
 def _job(submission: Submission, name: str, job_id: int, index: int | None) -> Json:

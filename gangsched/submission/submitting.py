@@ -11,6 +11,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Forbidden, KubeError, NotFound
 from gangsched.kube.client.paths import object_path
 from gangsched.submission.manifests import Json, Submission, jobsets, secret
+from gangsched.submission.waiting_for import jobs_of_number, named_jobs, user_name
 
 _PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _QUEUES = "/apis/gangsched.io/v1beta1/queues"
@@ -30,15 +31,22 @@ async def submit(client: KubeClient, submission: Submission) -> Submission:
     """Create a job; return it with the number that it got.
 
     Raises:
-        ConfigError: there is no such queue or PriorityClass, or no number is free.
+        ConfigError: there is no such queue, PriorityClass or job, or no number is free.
         KubeError: the API server refused; then nothing is left.
 
     """
     request = submission.request
     await _check_exists(client, "--qos", _PRIORITY_CLASSES, request.priority_class)
     await _check_exists(client, "--partition", _QUEUES, request.queue)
+    if request.dependencies:
+        jobs = await named_jobs(client, submission.namespace, request.dependencies)
+        submission = replace(submission, dependencies=jobs)
+    if request.singleton:
+        submission = replace(submission, user=await user_name(client))
     for further in range(_TRIES):
         numbered = replace(submission, number=submission.number + further)
+        if await jobs_of_number(client, submission.namespace, str(numbered.number)):
+            continue  # another job of the same second has it
         try:
             await _create(client, numbered)
         except Conflict:

@@ -18,9 +18,9 @@ from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Placement
+from gangsched.core.model.queues import gpus_of_pod
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.web.model import LogLine, RunSpan
-from gangsched.web.reading import gpus_of_pod, is_over
 
 _LINES_OF_A_GANG, _GANGS, _LINES = 200, 20_000, 200_000
 _RUNS = 10_000
@@ -196,7 +196,7 @@ class GangLog:
 def _state(view: EngineView, state: GangState | None) -> str:
     if state is None or (state.spec is None and not state.members):
         return _GONE
-    return _FINISHED if is_over(view, state) else state.state.value
+    return _FINISHED if view.is_over(state) else state.state.value
 
 
 def _sentence(state: GangState | None, before: str | None, now: str) -> str:

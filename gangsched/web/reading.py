@@ -14,10 +14,9 @@ from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.mig_profiles import profile_share_milli
 from gangsched.core.model.nodes import Node
-from gangsched.core.model.pods import GPU, MILLI, PodRequirements
-from gangsched.core.model.queues import MIG_PREFIX
+from gangsched.core.model.pods import GPU
+from gangsched.core.model.queues import MIG_PREFIX, gpus_of_pod
 from gangsched.core.model.refusal import Refusal
 from gangsched.core.model.runtime import Estimate
 from gangsched.core.planning.forecast import Prediction
@@ -159,7 +158,7 @@ def _gang_row(
     if spec is None and not members:
         return None
     placed = state.state is State.PLACED and spec is not None
-    finished = is_over(engine.view, state)
+    finished = engine.view.is_over(state)
     row = GangRow(
         id=str(state.id),
         queue=spec.queue if spec is not None else state.account[0],
@@ -187,13 +186,6 @@ def _gang_row(
         reason=refusal.reason.value if refusal is not None else "",
         message=refusal.message if refusal is not None else "",
     )
-
-
-def is_over(view: EngineView, state: GangState) -> bool:
-    """Return whether a gang is finished. The PodGroup of a job that ended may be deleted."""
-    members = state.members
-    left = state.spec is None and bool(members) and members.ended_count() == len(members)
-    return left or view.is_finished(state)
 
 
 def _changed(row: GangRow, **values: object) -> GangRow:
@@ -267,19 +259,6 @@ def _pod_state(member: MemberState) -> str:
 
 
 # -- nodes --------------------------------------------------------------------------------------
-
-
-def gpus_of_pod(needs: PodRequirements) -> float:
-    """Return the GPUs of a pod, with its parts of GPUs."""
-    milli = 0
-    for resource, amount in needs.requests:
-        if resource == GPU:
-            milli += amount * MILLI
-        elif resource.startswith(MIG_PREFIX):
-            milli += profile_share_milli(resource.removeprefix(MIG_PREFIX)) * amount
-    if needs.share is not None:
-        milli += (needs.share.milli or MILLI) * needs.share.devices
-    return milli / MILLI
 
 
 def _nodes(

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simulator.jobs import Job
-from simulator.traces import logs, tables
+from simulator.traces import logs, records, tables
 from simulator.traces.rows import Left
 
 Read = Callable[[Path, Left, int], Iterator[Job]]
@@ -107,6 +107,15 @@ _KNOWN: Sequence[Format] = (
         "NNodes,AllocTRES,Timelimit)",
         "job steps, states, nodes' names",
         "times are UTC; a job without GPUs is kept with its nodes alone",
+    ),
+    Format(
+        "history",
+        records.recorded_gangs,
+        "gangs that ran: name, submission, time in all runs, pods, GPUs of the largest pod, queue, "
+        "user, priority and expected run time (the file of the setting history)",
+        "gangs that never started, outcomes, waits, nodes",
+        "each pod has as many GPUs as the largest; a preempted gang runs for the time of all its "
+        "runs",
     ),
     Format(
         "gangsched",

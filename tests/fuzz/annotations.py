@@ -22,6 +22,8 @@ OURS = {
     "ready-timeout-seconds": "60",
     "preemptible": "false",
     "schedule-timeout-seconds": "120",
+    "after": "afterok:a,after:b",
+    "series": "s:2",
 }
 KUEUE = {
     "podset-required-topology": "rack",

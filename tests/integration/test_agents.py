@@ -13,7 +13,7 @@ from gangsched.local.plane import client_environment
 
 pytestmark = pytest.mark.by("direct")  # it reads what the binding wrote
 
-TOOLS = {"explain", "queue", "when", "what_if", "docs"}
+TOOLS = {"explain", "queue", "when", "what_if", "history", "docs"}
 JOB = """
 apiVersion: gangsched.io/v1beta1
 kind: PodGroup
@@ -46,11 +46,17 @@ async def asked(environment, arguments, questions):
 
 
 def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, tmp_path):
+    cluster.gang(namespace, "before", 1, gpus=8)
+    cluster.wait_placed(namespace, "before-", 1)
+    cluster.kubectl("delete", "podgroups.gangsched.io/before", "pod/before-0", "-n", namespace)
     cluster.gang(namespace, "runs", 1, gpus=8)
     cluster.wait_placed(namespace, "runs-", 1)
     cluster.gang(namespace, "wide", 64, gpus=8)
     cluster.wait(
         lambda: cluster.group_status(namespace, "wide").get("refusal"), "the gang has its reason"
+    )
+    cluster.wait(
+        lambda: "before" in cluster.gangsched("history", "-n", namespace)[1], "the record of before"
     )
     environment = dict(os.environ) | client_environment(cluster.plane)
     questions = [
@@ -61,12 +67,14 @@ def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, t
         ("when", {"manifest": JOB, "namespace": namespace}),
         ("what_if", {"nodes": ["64:k-0"]}),
         ("what_if", {}),
+        ("history", {"namespace": namespace}),
         ("docs", {"query": "srun sbatch"}),
     ]
-    wide, none, queues, waiting, when, changed, nothing, docs = asyncio.run(
+    wide, none, queues, waiting, when, changed, nothing, ended, docs = asyncio.run(
         asked(environment, (), questions)
     )
     assert wide["gang"]["reason"] == "LargerThanCluster"
+    assert [row["name"] for row in ended["rows"]] == ["before"]
     assert f"gang or job '{namespace}/none' does not exist" in none
     assert "default" in [row["queue"] for row in queues["rows"]]
     assert f"{namespace}/wide" in [row["gang"] for row in waiting["rows"]]

@@ -11,6 +11,7 @@ from gangsched.config import ConfigError
 from gangsched.submission.batch_options import OPTIONS, read_options
 from gangsched.submission.batch_script import SCRIPT_BYTES_MAX, read_script, split_words
 from gangsched.submission.job_request import check_supported, request_of
+from gangsched.submission.manifests import PodSettings, Submission, jobsets
 
 SCRIPTS = Path(__file__).parent / "scripts"
 EXPECTED = {
@@ -121,17 +122,31 @@ def test_a_script_is_read_as_sbatch_reads_it(name):
 
 def test_what_cannot_be_done_is_named_in_one_sentence():
     script = read_script((SCRIPTS / "university.sh").read_text(), "u")
-    request = request_of(script.options, "u")
     with pytest.raises(ConfigError) as caught:
-        check_supported(script.options, request)
+        check_supported(script.options)
     sentence = str(caught.value)
     assert all(sentence.count(f"--{name}:") == 1 for name in ("account", "mail-type", "constraint"))
     ignored = ("account", "mail-type", "mail-user", "constraint")
-    check_supported(script.options, request, ignored)
-    for name, word in (("depends", "--dependency"), ("array", "--array with %")):
+    check_supported(script.options, ignored)
+
+
+def test_dependencies_and_limits_of_arrays_become_annotations():
+    found = {}
+    for name in ("depends", "array", "singleton"):
         options = read_script((SCRIPTS / f"{name}.sh").read_text(), name).options
-        with pytest.raises(ConfigError, match=word):
-            check_supported(options, request_of(options, name))
+        check_supported(options)
+        request = request_of(options, name)
+        submission = Submission(request, "", (), 7, "ns", PodSettings("none"), user="Ann@x")
+        found[name] = {
+            key: value
+            for key, value in jobsets(submission)[0]["metadata"]["annotations"].items()
+            if key in ("gangsched.io/after", "gangsched.io/series")
+        }
+    assert found["depends"] == {"gangsched.io/after": "afterok:123,afterok:124,afterany:200"}
+    assert found["singleton"] == {"gangsched.io/series": "nightly.ann-x:1"}
+    name, _, most = found["array"]["gangsched.io/series"].partition(":")
+    assert name.endswith("-7")
+    assert most == "4"
 
 
 @pytest.mark.parametrize(

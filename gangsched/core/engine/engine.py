@@ -87,6 +87,9 @@ class Engine:
                 parts.restoration.history(fact, now_s)
             case f.PreemptionRestored(victim, by, at_s):
                 parts.preemption_history.restore(victim, by, at_s)
+            case f.EndRestored(gang_id, outcome, at_s):
+                parts.conditions.ended.restore(gang_id, outcome, at_s)
+                parts.conditions.judge_all()
             case f.UsageRestored():
                 parts.allocations.restore_usage(fact)
             case _:
@@ -95,6 +98,8 @@ class Engine:
             parts.reservations.capacity_freed(now_s)
         if parts.stops.is_any():
             parts.preemptions.settle_stops(now_s)
+        if parts.conditions.is_due():
+            parts.conditions.judge(now_s)
         return parts.outbox.drain()
 
     def _declared(self, change: Change) -> None:
@@ -119,6 +124,7 @@ class Engine:
             return
         if gang.state is State.PLACED:
             parts.run_times.record(gang, now_s)
+        parts.conditions.record_deleted(gang, now_s)
         gang.undeclare()
         if gang.state in (State.RESERVED, State.BINDING):
             reason = "its PodGroup was deleted before the gang had started"
@@ -138,6 +144,7 @@ class Engine:
             parts.pending.requeue_relearned()
             parts.pending.retry_all()
             parts.feedback.retry_preemption()
+            parts.conditions.judge_all()
             for gang in parts.admitted.reconsider():
                 parts.lifecycle.settle(gang, now_s)
         parts.stops.withdraw_unknown()
@@ -154,6 +161,8 @@ class Engine:
                 parts.timers.watch(gang_id)
         if parts.stops.is_any():
             parts.preemptions.settle_stops(now_s)
+        if parts.conditions.is_due():
+            parts.conditions.judge(now_s)
         for gang_id in parts.pending.take_unreported(now_s, self.limits.report_interval_s):
             parts.refusals.report(self.parts.table.gangs[gang_id])
         return parts.outbox.drain()
@@ -198,6 +207,8 @@ class Engine:
             parts.pending.retry_all()
         if parts.stops.is_any():
             parts.preemptions.settle_stops(now_s)
+        if parts.conditions.is_due():
+            parts.conditions.judge(now_s)
         return parts.outbox.drain()
 
     def _place(self, planned: Planned, now_s: float) -> None:

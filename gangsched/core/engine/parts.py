@@ -28,6 +28,7 @@ from gangsched.core.engine.observed.restoration import Restoration
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.pending_queue import PendingQueue
 from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.start_conditions import StartConditions
 from gangsched.core.engine.plans.plan_feedback import PlanFeedback
 from gangsched.core.engine.plans.snapshot_builder import SnapshotBuilder
 from gangsched.core.engine.settings import Settings
@@ -83,6 +84,7 @@ class Parts:
         self.views = PendingViews(*declared, self.history)
         self.rules = QueueRulesReader(self.table, *declared, self.running, self.preemption_history)
         self.refusals = RefusalReports(self.pending, self.outbox)
+        self.conditions = StartConditions(self.table, self.pending, self.refusals)
         self.admitted = AdmittedChanges(
             self.table, self.allocations, self.views, self.rules, self.outbox
         )
@@ -97,11 +99,13 @@ class Parts:
         )
         self.run_times = RunTimes(self.history, self.allocations, self.pending)
         minimum = classes.minimum(self.admitted, self.deadlines, self.outbox)
-        gathering = Gathering(self.admitted, self.running, self.deadlines, minimum, self.refusals)
+        gathering = Gathering(
+            self.admitted, self.running, self.deadlines, minimum, self.refusals, self.conditions
+        )
         barrier = classes.barrier(self.members)
         running = classes.running(
             self.allocations, self.admitted, self.members, self.deadlines, self.timers,
-            minimum, self.run_times, self.refusals, self.outbox,
+            minimum, self.run_times, self.refusals, self.outbox, self.conditions,
         )  # fmt: skip
         self.lifecycle = classes.lifecycle(
             {
@@ -114,6 +118,7 @@ class Parts:
             },
             self.pending,
             self.timers,
+            self.conditions,
         )
         self.due = DueGangs(
             self.settings, self.members, self.deadlines, self.run_times, self.lifecycle
@@ -134,7 +139,7 @@ class Parts:
         """Make the parts that facts and questions come to."""
         self.removal = GangRemoval(
             self.table, self.allocations, self.admitted, self.capacity, self.pending,
-            self.timers, self.running, self.views,
+            self.timers, self.running, self.views, self.conditions,
         )  # fmt: skip
         self.pods = ObservedPods(
             self.settings, self.table, self.allocations, self.running, self.admitted,
@@ -143,10 +148,10 @@ class Parts:
         self.restoration = Restoration(
             self.settings, self.table, self.allocations, self.preemption_history, self.feedback,
             self.admitted, self.refusals, self.deadlines, self.lifecycle, self.reservations,
-            self.stops, self.outbox,
+            self.stops, self.outbox, self.conditions,
         )  # fmt: skip
         self.drained = DrainedGangs(self.table, self.declarations, self.allocations)
         self.snapshots = SnapshotBuilder(
             self.settings, self.table, self.allocations, self.pending, self.views, self.rules,
-            self.running, self.feedback, self.deadlines,
+            self.running, self.feedback, self.deadlines, self.conditions,
         )  # fmt: skip

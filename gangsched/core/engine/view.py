@@ -53,7 +53,16 @@ class EngineView:
         """Return whether the work of a gang is done."""
         return is_done(gang)
 
-    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
+    def is_over(self, gang: GangState) -> bool:
+        """Return whether a gang is finished, or only pods that ended are left of it.
+
+        The PodGroup of a job that ended may be deleted before its pods.
+        """
+        members = gang.members
+        left = gang.spec is None and bool(members) and members.ended_count() == len(members)
+        return left or is_done(gang)
+
+    def past(self) -> tuple[f.StoredFact, ...]:
         """Return the state that no object stores, for the next process."""
         return self._parts.restoration.past()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, LevelRequest
+from gangsched.core.model.dependencies import Dependency, Series
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.pods import PodRequirements, Requests
 from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate
@@ -50,7 +51,8 @@ class Gang:
     the gang was placed whole before this process began; `charged` is the queue charged then.
     `checkpoint_s` is when its work was last saved. With `checkpoint_grace_s` it saves its work when
     a stop is announced, within so many seconds (not part of its checksum). `movable` gangs may be
-    moved to other nodes, once they ran for `min_runtime_s`.
+    moved to other nodes, once they ran for `min_runtime_s`. It is planned once its `dependencies`
+    hold and its `series` has a free place (neither is part of its checksum).
     """
 
     id: GangId
@@ -75,6 +77,8 @@ class Gang:
     max_runtime_s: float | None = None
     charged: str = field(default="", compare=False)
     checkpoint_grace_s: float | None = field(default=None, repr=False)
+    dependencies: tuple[Dependency, ...] = field(default=(), repr=False)
+    series: Series | None = field(default=None, repr=False)
 
     @property
     def account(self) -> tuple[str, str]:

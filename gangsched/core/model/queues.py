@@ -243,3 +243,16 @@ def quota_label(key: QuotaKey) -> str:
     """Name a resource, with the GPU kind where there is one."""
     resource, kind = key
     return f"{resource} ({kind})" if kind else resource
+
+
+def gpus_of_pod(needs: PodRequirements) -> float:
+    """Return the GPUs of a pod, with its parts of GPUs."""
+    milli = 0
+    for resource, amount in needs.requests:
+        if resource == GPU:
+            milli += amount * MILLI
+        elif resource.startswith(MIG_PREFIX):
+            milli += profile_share_milli(resource.removeprefix(MIG_PREFIX)) * amount
+    if needs.share is not None:
+        milli += (needs.share.milli or MILLI) * needs.share.devices
+    return milli / MILLI

@@ -41,6 +41,9 @@ class Reason(StrEnum):
     BOOKED = "Booked"
     BEHIND = "BehindReservation"
     BLOCKED = "BehindHead"
+    DEPENDENCY = "WaitsForGang"
+    DEPENDENCY_NEVER_MET = "DependencyNeverMet"
+    SERIES_FULL = "SeriesFull"
     GIVEN_UP = "GivenUp"
     PLAN_FAILED = "PlanFailed"
 
@@ -58,6 +61,10 @@ _DECLARERS = {
     "workload": "Workload",
 }
 """Kind of the object that declares a gang, by prefix of the gang's name; others are PodGroups."""
+
+
+DECLARING_PREFIXES = (*_DECLARERS, "jobset", "rayjob")
+"""How names of gangs begin that other objects than PodGroups of gangsched declare."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ created later; their effect is learned from how earlier forecasts came true
 (`quota/start_accuracy.py`).
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
@@ -23,6 +24,7 @@ from gangsched.core.quota.charges import charge_of
 from gangsched.core.quota.start_accuracy import StartAccuracy
 from gangsched.core.snapshot import (
     BackfillReservation,
+    DependentGang,
     RunningGang,
     Snapshot,
     SolverBudget,
@@ -81,7 +83,12 @@ def forecast(
     """
     effort = effort or Effort()
     order = in_queue_order(snapshot, policies, now_s)
-    near = replace(snapshot, pending=tuple(order[: effort.gangs]))
+    near = replace(
+        snapshot,
+        pending=tuple(order[: effort.gangs]),
+        dependents=snapshot.dependents[: effort.gangs],
+    )
+    order += [dependent.waiting for dependent in snapshot.dependents]
     starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
     for number in range(effort.runs):
         run = _ForwardRun(near, policies, now_s, number, effort.runs)
@@ -143,10 +150,12 @@ class _ForwardRun:
     _waiting: dict[GangId, PendingGang] = field(init=False)
     _running: dict[GangId, tuple[float, RunningGang]] = field(init=False)
     _reservations: tuple[BackfillReservation, ...] = field(init=False)
+    _dependents: dict[GangId, DependentGang] = field(init=False)
 
     def __post_init__(self) -> None:
         self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
+        self._dependents = {one.waiting.gang.id: one for one in self.snapshot.dependents}
         self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.pending}
         self._running = {
             running.gang.id: (self._end_s(running), running) for running in self.snapshot.running
@@ -164,10 +173,15 @@ class _ForwardRun:
         """Plan and advance to the next end in turn; return when each gang started."""
         at_s = self.now_s
         for _ in range(cycles):
-            if not self._waiting:
+            self._release_dependents()
+            if not (self._waiting or self._dependents):
                 break
             self.snapshot.progress.check()
-            self._plan(at_s)
+            if self._waiting:
+                self._plan(at_s)
+            while self._release_dependents():  # what starts lets others start
+                self.snapshot.progress.check()
+                self._plan(at_s)
             ends = [end_s for end_s, _ in self._running.values()]
             ends += [
                 w[1] for b in self.snapshot.rules.advance_reservations if (w := b.window(at_s))
@@ -183,6 +197,34 @@ class _ForwardRun:
                     self._what_if.release(running)
                     self._ended.append(running)
         return self.starts
+
+    def _release_dependents(self) -> bool:
+        """Let gangs be planned once their dependencies hold and their series has a free place."""
+        if not self._dependents:
+            return False
+        taken: Counter[tuple[str, str]] = Counter()
+        for gang in (
+            *(waiting.gang for waiting in self._waiting.values()),
+            *(running.gang for _, running in self._running.values()),
+        ):
+            if gang.series is not None:
+                taken[gang.id.partition("/")[0], gang.series.name] += 1
+        released = False
+        for gang_id, dependent in list(self._dependents.items()):
+            series = dependent.waiting.gang.series
+            key = gang_id.partition("/")[0], series.name if series is not None else ""
+            if series is not None and taken[key] >= series.running_max:
+                continue
+            before_end = (self._waiting, self._dependents, self._running)
+            if any(gang in there for gang in dependent.ends for there in before_end):
+                continue
+            before_start = (self._waiting, self._dependents)
+            if any(gang in there for gang in dependent.starts for there in before_start):
+                continue
+            taken[key] += series is not None
+            self._waiting[gang_id] = self._dependents.pop(gang_id).waiting
+            released = True
+        return released
 
     def _plan(self, at_s: float) -> None:
         while True:

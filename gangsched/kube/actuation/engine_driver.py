@@ -15,6 +15,7 @@ from gangsched.kube.actuation.pod_binding import Observe
 from gangsched.kube.client.errors import EngineError
 from gangsched.kube.decoding.users import Users
 from gangsched.recording.audit_log import AuditLog
+from gangsched.recording.gang_recorder import GangRecorder
 
 Dispatch = Callable[[o.Order], None]
 """Starts to carry out an order; the outcome is a fact."""
@@ -31,12 +32,14 @@ class EngineDriver:
         *,
         dispatch: Dispatch | None = None,
         audit_log: AuditLog | None,
+        recorder: GangRecorder | None = None,
         now_s: Callable[[], float],
         on_fact: Callable[[f.Fact], None] = lambda _: None,
         on_orders: Callable[[], None],
     ) -> None:
         """Take `dispatch`, which carries out orders instead of the dispatcher."""
         self._engine, self._users, self._audit_log = engine, users, audit_log
+        self._recorder = recorder
         self._now_s, self._on_fact, self._on_orders = now_s, on_fact, on_orders
         self.dispatcher = make_dispatcher(self.observe)
         self._dispatch = dispatch or self.dispatcher.dispatch
@@ -52,6 +55,8 @@ class EngineDriver:
         with self._ending_on_failure(type(fact).__name__):
             if self._audit_log is not None:
                 self._audit_log.fact(self._engine.view, fact, self._now_s())
+            if self._recorder is not None:
+                self._recorder.before(fact, self._now_s())
             self._on_fact(fact)
             self.execute(self._engine.observe(fact, self._now_s()))
 
@@ -81,6 +86,8 @@ class EngineDriver:
     def tick(self) -> None:
         """Apply the present time to the engine, and carry out the orders that follow."""
         self.execute(self._engine.tick(self._now_s()))
+        if self._recorder is not None:
+            self._recorder.tick(self._now_s())
 
     def execute(self, orders: tuple[o.Order, ...]) -> None:
         """Carry out orders; their outcomes are facts for `observe`."""
@@ -90,6 +97,8 @@ class EngineDriver:
         for order in orders:
             if self._audit_log is not None:
                 self._audit_log.order(self._engine.view, order, self._now_s())
+            if self._recorder is not None:
+                self._recorder.order(order)
             self._dispatch(order)
 
     async def raise_fatal(self) -> None:

@@ -149,7 +149,7 @@ class BackgroundTasks:
             snapshot = self._thinking.snapshot_all()
             took_s = 0.0
             predictions: dict[GangId, Prediction] = {}
-            if snapshot.pending:
+            if snapshot.pending or snapshot.dependents:
                 started_s = time.monotonic()
                 now_s = self._now_s()
                 work = partial(forecast, snapshot, self._policies, now_s, effort)
@@ -173,7 +173,8 @@ class BackgroundTasks:
         drawn = {
             gang: prediction
             for gang, prediction in drawn.items()
-            if (now := engine.view.gangs.get(gang)) is not None and now.is_plannable()
+            if (now := engine.view.gangs.get(gang)) is not None
+            and (now.is_plannable() or now.held_for)
         }
         starts = engine.history.starts
         reported = with_observed_ranges(drawn, starts.punctuality(now_s), now_s)

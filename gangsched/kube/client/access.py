@@ -43,7 +43,7 @@ class Access:
             with _understood("the pod's account"):
                 kubernetes_config.load_incluster_config(client_configuration=settings)
             return settings
-        file = self._file()
+        file = self.file()
         with _understood(file):
             self._check_context(file)
             kubernetes_config.load_kube_config(file, self.context, client_configuration=settings)
@@ -58,7 +58,7 @@ class Access:
         """
         if self._in_cluster():
             return _OWN_NAMESPACE.read_text().strip() if _OWN_NAMESPACE.exists() else "default"
-        file = self._file()
+        file = self.file()
         with _understood(file):
             self._check_context(file)
             contexts, current = kubernetes_config.list_kube_config_contexts(file)
@@ -79,7 +79,7 @@ class Access:
                 0, f"--context: {shown(self.context)} does not exist; there are: {listed}{more}"
             )
 
-    def _file(self) -> str:
+    def file(self) -> str:
         """Return the kubeconfig, or several of them with colons between, as kubectl does.
 
         Raises:

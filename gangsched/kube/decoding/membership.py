@@ -32,6 +32,7 @@ from gangsched.jobs.jobset.objects import FIRST_RANK
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import Pod
+from gangsched.kube.decoding.start_conditions import annotated
 from gangsched.kube.decoding.users import user_of
 
 PLUGINS = "scheduling.x-k8s.io"
@@ -163,6 +164,10 @@ def implicit_gang(pod: Pod) -> Gang | None:
     if minimum is None:
         return None
     metadata = pod.metadata
+    try:
+        dependencies, series = annotated(metadata.annotations, "")
+    except DecodeError:  # the pods report it and are not planned
+        dependencies, series = (), None
     return Gang(
         gang_of(pod),
         minimum,
@@ -177,6 +182,8 @@ def implicit_gang(pod: Pod) -> Gang | None:
         user=user_of(metadata.annotations, metadata.namespace),
         implicit=True,
         checkpoint_grace_s=grace_of(metadata.annotations),
+        dependencies=dependencies,
+        series=series,
     )
 
 

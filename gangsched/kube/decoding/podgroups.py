@@ -14,7 +14,7 @@ from gangsched.core.model.ids import GangId, PodName
 from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.queues import DEFAULT_QUEUE
 from gangsched.core.model.text import shown
-from gangsched.kube.decoding import constraints
+from gangsched.kube.decoding import constraints, start_conditions
 from gangsched.kube.decoding.claims import Claims
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.pods import needs
@@ -47,6 +47,7 @@ def pod_group(
         with_annotations = constraints.merged(group.spec, group.metadata.annotations, subject)
         spec = PodGroupSpec.model_validate(with_annotations)
         roles = tuple(_role(role, group.metadata.namespace, subject, claims) for role in spec.roles)
+        dependencies = start_conditions.dependencies(spec, group.metadata.name)
     except ValidationError as error:
         raise DecodeError(one_sentence(error, f"PodGroup {key}: spec")) from error
     except DecodeError as error:
@@ -88,6 +89,8 @@ def pod_group(
         max_runtime_s=spec.maxRuntimeSeconds,
         checkpoint_grace_s=spec.checkpointGraceSeconds,
         charged=status.queue,
+        dependencies=dependencies,
+        series=start_conditions.series(spec),
     )
     return gang, status, group.metadata.uid
 

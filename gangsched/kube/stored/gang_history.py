@@ -27,11 +27,12 @@ class _Written(msgspec.Struct):
     format: int = _FORMAT
     gangs: list[Any] = []
     stopped: list[Any] = []
+    ended: list[Any] = []
 
 
 _written = msgspec.json.Decoder(_Written)
 
-_WHAT = {f.HistoryRestored: "gangs", f.PreemptionRestored: "stopped"}
+_WHAT = {f.HistoryRestored: "gangs", f.PreemptionRestored: "stopped", f.EndRestored: "ended"}
 
 
 class GangHistoryStore:
@@ -43,7 +44,7 @@ class GangHistoryStore:
         self._known = False
         self._saving = asyncio.Lock()
 
-    async def read(self) -> list[f.HistoryRestored | f.PreemptionRestored]:
+    async def read(self) -> list[f.StoredFact]:
         """Return the history that an earlier process stored."""
         self._kept, self._known = await self._place.read(), True
         try:
@@ -74,7 +75,7 @@ class GangHistoryStore:
                 log.warning("%s: is not written: %s", self._place, error or "no answer")
 
 
-def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
+def read(text: str) -> list[f.StoredFact]:
     """Return the history of a text that `written` made; an empty one for another format.
 
     Raises:
@@ -85,19 +86,19 @@ def read(text: str) -> list[f.HistoryRestored | f.PreemptionRestored]:
         stored = _written.decode(text)
         gangs = from_wire(stored.gangs, list[f.HistoryRestored])
         stopped = from_wire(stored.stopped, list[f.PreemptionRestored])
+        ended = from_wire(stored.ended, list[f.EndRestored])
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(str(error)) from error
-    return [*gangs, *stopped] if stored.format == _FORMAT else []
+    return [*gangs, *stopped, *ended] if stored.format == _FORMAT else []
 
 
-def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
+def written(pasts: Iterable[f.StoredFact]) -> str:
     """Return the history as JSON; if it is too long, each namespace keeps an equal share."""
     turns: Counter[str] = Counter()
     candidates: list[tuple[int, int, str, str]] = []
     for at, past in enumerate(pasts):
-        namespace = (past.gang if isinstance(past, f.HistoryRestored) else past.victim).partition(
-            "/"
-        )[0]
+        gang = past.victim if isinstance(past, f.PreemptionRestored) else past.gang
+        namespace = gang.partition("/")[0]
         turns[namespace] += 1
         text = msgspec.json.encode(_bare(past)).decode()
         candidates.append((turns[namespace], at, _WHAT[type(past)], text))
@@ -111,11 +112,13 @@ def written(pasts: Iterable[f.HistoryRestored | f.PreemptionRestored]) -> str:
         what: ",".join(text for _, of, text in sorted(chosen) if of == what)
         for what in _WHAT.values()
     }
-    body = ",".join(f'"{what}":[{texts}]' for what, texts in lists.items())
+    body = ",".join(
+        f'"{what}":[{texts}]' for what, texts in lists.items() if texts or what != "ended"
+    )
     return f'{{"format":{_FORMAT},{body}}}'
 
 
-def _bare(past: f.HistoryRestored | f.PreemptionRestored) -> dict[str, object]:
+def _bare(past: f.StoredFact) -> dict[str, object]:
     """Return the values that are not empty, and those that decoding needs."""
     values: dict[str, object] = to_wire(past)
     needed = {"gang", "since_s", "victim", "by", "at_s"}

@@ -10,6 +10,7 @@ from gangsched.core.engine.gangs.run import GangRun
 from gangsched.core.engine.limits import Limits
 from gangsched.core.facts import PodSeen
 from gangsched.core.model.constraints import Constraints, LevelRequest
+from gangsched.core.model.dependencies import Outcome
 from gangsched.core.model.gangs import UNKNOWN_USER, Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName
 from gangsched.core.model.queues import DEFAULT_QUEUE
@@ -55,6 +56,12 @@ class GangState:
     """For how long it ran before it was preempted, in all runs."""
     last_advice: tuple[str, float] | None = None
     """The refusal that advice was asked for last, and when."""
+    outcome: Outcome | None = None
+    """How its last run ended; None while it runs, or if it never ran."""
+    dependencies_met: bool = True
+    """Whether its dependencies held once: they are not asked again."""
+    held_for: str = ""
+    """Why it is not planned although it is complete: it waits for other gangs."""
     retry: Retry = field(default_factory=Retry)
     reservation: Reservation = field(default_factory=Reservation)
     run: GangRun = field(default_factory=GangRun)
@@ -284,7 +291,7 @@ class GangState:
         retry = self.retry
         if retry.backoff_until_s is not None or retry.failure_message:
             return False
-        if self.spec is None or self.undeclared or self.run.stop is not None:
+        if self.spec is None or self.undeclared or self.run.stop is not None or self.held_for:
             return False
         known = self._plannable  # asked of every pending gang in every cycle
         if known is None or known[0] != self.version or known[1] is not self.state:

@@ -6,9 +6,11 @@ from gangsched.core.engine.gangs.incomplete import incomplete_reason
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.start_conditions import StartConditions
 from gangsched.core.engine.timing.minimum_watch import MinimumWatch
 from gangsched.core.engine.timing.start_deadlines import StartDeadlines
 from gangsched.core.engine.views.running_set import RunningSet
+from gangsched.core.model.dependencies import Outcome
 from gangsched.core.model.refusal import Reason, Refusal
 
 
@@ -22,12 +24,14 @@ class Gathering:
         deadlines: StartDeadlines,
         minimum: MinimumWatch,
         refusals: RefusalReports,
+        conditions: StartConditions,
     ) -> None:
         self._admitted = admitted
         self._running = running
         self._deadlines = deadlines
         self._minimum = minimum
         self._refusals = refusals
+        self._conditions = conditions
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
         """Check whether a gang is complete, or runs already; `after` is its last transition."""
@@ -75,6 +79,7 @@ class Gathering:
         gang.start_over()
         self._admitted.take_over(gang)
         if why.cause is Cause.EMPTY:
+            self._conditions.record_end(gang, Outcome.FAILED, now_s)
             return why
         self._running.all_left(gang.id)
         if (

@@ -32,6 +32,7 @@ from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.lifecycle.transition import LEGAL, Cause, Transition
 from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.pending.start_conditions import StartConditions
 from gangsched.core.engine.timing.timers import Timers
 
 _ROUNDS = 8
@@ -56,18 +57,24 @@ class Lifecycle:
     """Makes the transitions of gangs; it owns nothing but the table of handlers."""
 
     def __init__(
-        self, handlers: Mapping[State, Handler], pending: PendingQueue, timers: Timers
+        self,
+        handlers: Mapping[State, Handler],
+        pending: PendingQueue,
+        timers: Timers,
+        conditions: StartConditions,
     ) -> None:
         self._handlers = handlers
         """Of every state."""
         self._pending = pending
         self._timers = timers
+        self._conditions = conditions
 
     def settle(self, gang: GangState, now_s: float) -> None:
         """Update the state of a gang from its members, and have it planned."""
         last = self.advance(gang, now_s)
         if last is not None and last.cause is Cause.TORN_DOWN:
             self.advance(gang, now_s)  # what it lacks now is reported last
+        self._conditions.settled(gang)
         if gang.is_plannable():
             self._pending.add(gang.id)
         else:

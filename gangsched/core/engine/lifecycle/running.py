@@ -9,10 +9,12 @@ from gangsched.core.engine.lifecycle.member_steps import MemberSteps
 from gangsched.core.engine.lifecycle.transition import Cause, Transition
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.start_conditions import StartConditions
 from gangsched.core.engine.timing.minimum_watch import MinimumWatch
 from gangsched.core.engine.timing.run_times import RunTimes, is_done
 from gangsched.core.engine.timing.start_deadlines import StartDeadlines
 from gangsched.core.engine.timing.timers import Timers
+from gangsched.core.model.dependencies import Outcome
 
 
 class Running:
@@ -29,6 +31,7 @@ class Running:
         run_times: RunTimes,
         refusals: RefusalReports,
         outbox: Outbox,
+        conditions: StartConditions,
     ) -> None:
         self._allocations = allocations
         self._admitted = admitted
@@ -39,6 +42,7 @@ class Running:
         self._run_times = run_times
         self._refusals = refusals
         self._outbox = outbox
+        self._conditions = conditions
 
     def step(self, gang: GangState, after: Transition | None, now_s: float) -> Transition | None:
         """Bind late members, and check whether the gang is complete, ready, empty or done."""
@@ -55,6 +59,7 @@ class Running:
         """Bring a gang into PLACED, whether this process started it or not."""
         adopted = why.cause is Cause.ALREADY_RUNS
         gang.enter(State.PLACED)
+        gang.outcome = None
         gang.run.minimum = gang.start_minimum()
         self._allocations.note_admitted(gang)
         gang.retry.no_shows = 0
@@ -94,6 +99,7 @@ class Running:
         """Set the deadline for readiness, and record the run time of a finished gang."""
         if is_done(gang):
             self._run_times.record(gang, now_s)
+            self._conditions.record_end(gang, Outcome.SUCCEEDED, now_s)
             gang.run.ready_by_s = gang.run.end_by_s = None
             return
         spec = gang.spec

@@ -16,6 +16,7 @@ from gangsched.core.engine.lifecycle.stop_notices import StopNotices
 from gangsched.core.engine.observed.carried_over import history_of, restore_history, stop_of
 from gangsched.core.engine.outbox import Outbox
 from gangsched.core.engine.pending.refusal_reports import RefusalReports
+from gangsched.core.engine.pending.start_conditions import StartConditions
 from gangsched.core.engine.plans.plan_feedback import PlanFeedback
 from gangsched.core.engine.plans.revalidation import still_fits
 from gangsched.core.engine.settings import Settings
@@ -43,6 +44,7 @@ class Restoration:
         reservations: Reservations,
         stops: StopNotices,
         outbox: Outbox,
+        conditions: StartConditions,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -56,6 +58,7 @@ class Restoration:
         self._reservations = reservations
         self._stops = stops
         self._outbox = outbox
+        self._conditions = conditions
 
     def reservation(self, fact: f.AssignmentsRestored, now_s: float) -> None:
         """Restore the assignments that an earlier process stored, if all are still valid."""
@@ -93,7 +96,7 @@ class Restoration:
             self._places(gang, past, now_s)
         self._lifecycle.settle(gang, now_s)
 
-    def past(self) -> tuple[f.HistoryRestored | f.PreemptionRestored, ...]:
+    def past(self) -> tuple[f.StoredFact, ...]:
         """Return the state that no object stores.
 
         Gangs with an announced stop come first, because others are held back for what they use;
@@ -112,7 +115,11 @@ class Restoration:
             f.PreemptionRestored(*gang)
             for gang in self._preemptions.entries(self._allocations.now_s)
         )
-        return (*(gang for gang in pasts if gang is not None), *stopped)
+        ended = (
+            f.EndRestored(one.gang, one.outcome, one.at_s)
+            for one in self._conditions.ended.stored(self._allocations.now_s)
+        )
+        return (*(gang for gang in pasts if gang is not None), *stopped, *ended)
 
     def _places(self, gang: GangState, past: f.HistoryRestored, now_s: float) -> None:
         """Reserve the stored assignments again, if they are still valid.

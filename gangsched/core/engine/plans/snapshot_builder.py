@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import islice
 
 from gangsched.core.bounds import KINDS
@@ -10,6 +11,7 @@ from gangsched.core.engine.allocation.allocations import Allocations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.pending.pending_queue import PendingQueue
+from gangsched.core.engine.pending.start_conditions import StartConditions
 from gangsched.core.engine.plans.plan_feedback import PlanFeedback
 from gangsched.core.engine.settings import Settings
 from gangsched.core.engine.timing.start_deadlines import StartDeadlines
@@ -17,7 +19,7 @@ from gangsched.core.engine.views.pending_views import PendingViews
 from gangsched.core.engine.views.running_set import RunningSet
 from gangsched.core.facts import PlanFailed
 from gangsched.core.model.gangs import EquivalenceClassView, PendingGang
-from gangsched.core.snapshot import Snapshot
+from gangsched.core.snapshot import DependentGang, Snapshot
 
 _COUNTED_AHEAD = 1024
 """Classes of pods counted before a plan is made; the others are counted when it is their turn."""
@@ -41,6 +43,7 @@ class SnapshotBuilder:
         running: RunningSet,
         feedback: PlanFeedback,
         deadlines: StartDeadlines,
+        conditions: StartConditions,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -51,6 +54,7 @@ class SnapshotBuilder:
         self._running = running
         self._feedback = feedback
         self._deadlines = deadlines
+        self._conditions = conditions
 
     def begin_cycle(self, now_s: float, pods_max: int | None) -> Snapshot:
         """Return a snapshot with the gangs to plan next; planning ends after `pods_max` pods.
@@ -69,11 +73,23 @@ class SnapshotBuilder:
         """Return a snapshot with every pending gang, for a forecast; change nothing."""
         gangs = [gang for gang in self._table.gangs.values() if gang.is_plannable()]
         readable, _ = self._readable(gangs)
-        return self._build(readable, (), now_s, None)
+        snapshot = self._build(readable, (), now_s, None)
+        dependents = self._dependents(now_s)
+        return replace(snapshot, dependents=dependents) if dependents else snapshot
 
     def with_none(self, now_s: float) -> Snapshot:
         """Return a snapshot without pending gangs."""
         return self._build([], (), now_s, None)
+
+    def _dependents(self, now_s: float) -> tuple[DependentGang, ...]:
+        """Return the gangs that wait for others and can still start."""
+        found = []
+        for gang in self._conditions.held():
+            waits = self._conditions.unmet(gang, now_s)
+            readable, _ = self._readable([gang]) if waits is not None else ([], [])
+            if waits is not None and readable:
+                found.append(DependentGang(readable[0], *waits))
+        return tuple(found)
 
     def _build(
         self,

@@ -17,7 +17,7 @@ from gangsched.core.bounds import PODS_OF_GANG
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
-from gangsched.kube.decoding import constraints, native_groups
+from gangsched.kube.decoding import constraints, native_groups, start_conditions
 from gangsched.kube.decoding.membership import KAI, PLUGINS, UPSTREAM, VOLCANO, foreign_id
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.quantities import DecodeError, UnknownClassError, parse_timestamp
@@ -152,6 +152,8 @@ class ExternalKind:
             checkpoint_grace_s=spec.checkpointGraceSeconds,
             user=user_of(metadata.annotations, metadata.namespace),
             implicit=self.copies,
+            dependencies=start_conditions.dependencies(spec, metadata.name),
+            series=start_conditions.series(spec),
         )
         return replace(gang, **self.given(group.spec))
 
