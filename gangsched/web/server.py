@@ -65,12 +65,17 @@ class WebServer:
         pages: ModelKeeper | JournalMoments,
         sessions: ViewerSessions | None = None,
         actions: GangActions | None = None,
+        *,
+        grafana: str | None = None,
     ) -> None:
-        """Take what is shown, the present state or a journal, and what viewers may do."""
+        """Take what is shown, the present state or a journal, and what viewers may do.
+
+        The pages link to the dashboards of `grafana`.
+        """
         self._actions = actions
         self._sessions, self._visible = sessions, VisibleModels(pages)
         self._rest = RestHandlers(self._visible, login=sessions is not None)
-        self._pages = PageWriter(may_act=actions is not None)
+        self._pages = PageWriter(may_act=actions is not None, grafana=grafana)
         self._written: OrderedDict[tuple[int, int, Rights, str, str], str] = OrderedDict()
         self._streams = 0
         self._cookie = "gangsched"

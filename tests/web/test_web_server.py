@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import html
+import json
 from html.parser import HTMLParser
 
 import aiohttp
 import pytest
 from web_sources import HOSTILE, page_source
 
+from gangsched.config import ConfigError, load_config
 from gangsched.core.facts import GangGone, GangSeen
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
@@ -104,6 +106,32 @@ async def site(source, *, login=False):
         await runner.cleanup()
         if isinstance(keeper, JournalMoments):
             await keeper.close()
+
+
+async def test_the_pages_link_to_the_dashboards():
+    keeper = ModelKeeper(page_source())
+    for grafana, links in ((None, 0), ("https://grafana.example.org/", 2)):
+        runner, port = await WebServer(keeper, grafana=grafana).start(0)
+        task = asyncio.ensure_future(keeper.run())
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{port}/gangs") as answer,
+            ):
+                text = await answer.text()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await runner.cleanup()
+        assert text.count('href="https://grafana.example.org/d/gangsched-') == links
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", 'https://x"y', "ftp://x"])
+def test_only_addresses_of_pages_are_linked(address, tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(json.dumps({"grafana": address}))
+    with pytest.raises(ConfigError, match="grafana"):
+        load_config(path)
 
 
 async def forecasted(keeper):
