@@ -208,7 +208,12 @@ class WebServer:
     async def _gang(self, request: web.Request) -> web.StreamResponse:
         keeper, name = await self._keeper(request), request.query.get("name", "")
         viewer = request[SESSION]
-        row, parts = await self._visible.gang(keeper, viewer.rights, name)
+        try:
+            row, parts = await self._visible.gang(keeper, viewer.rights, name)
+        except NoPageError:
+            if viewer.notice:  # a job that was held or released has no gang for a while
+                raise web.HTTPSeeOther("/gangs") from None
+            raise
         model = await self._visible.model(keeper, viewer.rights)
         asked = PageRequest(model, viewer, request.query, _here(request))
         return self._html(await asyncio.to_thread(self._pages.gang, asked, row, parts))

@@ -416,6 +416,37 @@ async def test_a_forecast_that_fails_is_reported(monkeypatch):
         assert "The forecast has a problem" in text
 
 
+async def test_the_notice_of_an_action_is_shown_although_the_gang_is_gone():
+    source = page_source(live=True)
+    keeper = ModelKeeper(source)
+
+    class Actions(GangActions):
+        async def act(self, session, action, state):
+            source.engine.observe(GangGone(GangId("ns/waits")), 100.0)
+            keeper.changed()
+            while "ns/waits" in (await keeper.after(keeper.model.version)).gangs:
+                pass
+            return "The job is held."
+
+    runner, port = await WebServer(keeper, ViewerSessions(Reviews(), CODE), Actions(None)).start(0)
+    task = asyncio.ensure_future(keeper.run())
+    try:
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            web = Site(keeper, port, session, None)
+            await web.log_in()
+            answer, _ = await web.post("/action", {"kind": "hold", "gang": "ns/waits"})
+            assert answer.headers["Location"] == "/gang?name=ns/waits"
+            answer, _ = await web.get("/gang?name=ns%2Fwaits")
+            assert (answer.status, answer.headers["Location"]) == (303, "/gangs")
+            assert "The job is held." in (await web.get("/gangs"))[1]
+            assert (await web.get("/gang?name=ns%2Fwaits"))[0].status == 404
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await runner.cleanup()
+
+
 async def test_actions_come_from_the_page_and_are_named(monkeypatch):
     done = []
 
