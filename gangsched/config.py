@@ -391,6 +391,9 @@ class SchedulerConfig(PolicyConfig):
     history: HistorySettings | None = None
     """File with a record of each gang that ended, for `gangsched history`. Default: none."""
 
+    grafana: str | None = Field(None, pattern=r"^https?://[^\s\"'<>]{1,1000}$")
+    """Address of the Grafana that has our dashboards: the pages of `gangsched web` link to them."""
+
     leader_elect: bool = False
     """Whether several processes run in one cluster: one leads, the others stand by."""
 

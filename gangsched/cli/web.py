@@ -126,7 +126,7 @@ async def serve_file(file: Path, config: SchedulerConfig, port: int, say: Say) -
     with console().status(f"reading {file}") as status:
         reader.read(lambda lines: status.update(f"reading {file}: {lines:,} lines"))
     moments = JournalMoments(reader, source)
-    runner, bound = await WebServer(moments).start(port)
+    runner, bound = await WebServer(moments, grafana=config.grafana).start(port)
     say(f"Serving {file} on http://{HOST}:{bound}/")
     try:
         await asyncio.Event().wait()
@@ -186,7 +186,7 @@ async def serve_cluster(
 
         reviews = ViewerReviews(client, names)
         sessions = ViewerSessions(reviews, code)
-        server = WebServer(keeper, sessions, GangActions(access))
+        server = WebServer(keeper, sessions, GangActions(access), grafana=config.grafana)
         runner, bound = await server.start(port)
         say(f"Serving {client.server} on http://{HOST}:{bound}/")
         say(f"Log in with a token{f', or with the code {code}' if code else ''}")

@@ -65,12 +65,17 @@ class WebServer:
         pages: ModelKeeper | JournalMoments,
         sessions: ViewerSessions | None = None,
         actions: GangActions | None = None,
+        *,
+        grafana: str | None = None,
     ) -> None:
-        """Take what is shown, the present state or a journal, and what viewers may do."""
+        """Take what is shown, the present state or a journal, and what viewers may do.
+
+        The pages link to the dashboards of `grafana`.
+        """
         self._actions = actions
         self._sessions, self._visible = sessions, VisibleModels(pages)
         self._rest = RestHandlers(self._visible, login=sessions is not None)
-        self._pages = PageWriter(may_act=actions is not None)
+        self._pages = PageWriter(may_act=actions is not None, grafana=grafana)
         self._written: OrderedDict[tuple[int, int, Rights, str, str], str] = OrderedDict()
         self._streams = 0
         self._cookie = "gangsched"
@@ -203,7 +208,12 @@ class WebServer:
     async def _gang(self, request: web.Request) -> web.StreamResponse:
         keeper, name = await self._keeper(request), request.query.get("name", "")
         viewer = request[SESSION]
-        row, parts = await self._visible.gang(keeper, viewer.rights, name)
+        try:
+            row, parts = await self._visible.gang(keeper, viewer.rights, name)
+        except NoPageError:
+            if viewer.notice:  # a job that was held or released has no gang for a while
+                raise web.HTTPSeeOther("/gangs") from None
+            raise
         model = await self._visible.model(keeper, viewer.rights)
         asked = PageRequest(model, viewer, request.query, _here(request))
         return self._html(await asyncio.to_thread(self._pages.gang, asked, row, parts))

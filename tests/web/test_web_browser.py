@@ -14,6 +14,7 @@ from urllib.parse import quote
 
 import pytest
 from builders import POLICIES
+from test_simulation_pages import simulate
 from waiting import patience_s, until
 from web_sources import HOSTILE, page_source, write_journal
 
@@ -246,3 +247,19 @@ def test_a_slider_goes_to_any_moment_of_a_journal_and_views_keep_it(page, tmp_pa
         assert "ns/g7" not in texts, "that is the future"
         result = axe.Axe().run(page).response["violations"]
         assert [found["id"] for found in result] == []
+
+
+def test_each_view_of_a_simulation(page, tmp_path):
+    simulate(tmp_path / "out", "--journal")
+    with served_file(tmp_path / "out" / "three-teams" / "seed-0" / "journal.jsonl") as url:
+        page.goto(url + "/moment?view=gangs&part=500")
+        gang = page.locator("tbody th a").first.get_attribute("href")
+        node = page.goto(url + "/moment?view=cluster&part=500") and page.locator(
+            "a[href^='node?']"
+        ).first.get_attribute("href")
+        here = page.url.rpartition("/")[0]
+        queue = "queue?name=research"
+        for view in ("cluster", node, "queues", queue, "gangs", gang, "timeline", "what-if"):
+            assert page.goto(f"{here}/{view}").status == 200, view
+            result = axe.Axe().run(page).response["violations"]
+            assert [(found["id"], view) for found in result] == []

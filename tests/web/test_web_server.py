@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import html
+import json
 from html.parser import HTMLParser
 
 import aiohttp
 import pytest
 from web_sources import HOSTILE, page_source
 
+from gangsched.config import ConfigError, load_config
 from gangsched.core.facts import GangGone, GangSeen
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
@@ -104,6 +106,32 @@ async def site(source, *, login=False):
         await runner.cleanup()
         if isinstance(keeper, JournalMoments):
             await keeper.close()
+
+
+async def test_the_pages_link_to_the_dashboards():
+    keeper = ModelKeeper(page_source())
+    for grafana, links in ((None, 0), ("https://grafana.example.org/", 2)):
+        runner, port = await WebServer(keeper, grafana=grafana).start(0)
+        task = asyncio.ensure_future(keeper.run())
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{port}/gangs") as answer,
+            ):
+                text = await answer.text()
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await runner.cleanup()
+        assert text.count('href="https://grafana.example.org/d/gangsched-') == links
+
+
+@pytest.mark.parametrize("address", ["javascript:alert(1)", 'https://x"y', "ftp://x"])
+def test_only_addresses_of_pages_are_linked(address, tmp_path):
+    path = tmp_path / "settings.yaml"
+    path.write_text(json.dumps({"grafana": address}))
+    with pytest.raises(ConfigError, match="grafana"):
+        load_config(path)
 
 
 async def forecasted(keeper):
@@ -386,6 +414,37 @@ async def test_a_forecast_that_fails_is_reported(monkeypatch):
         answer, text = await web.get("/gangs")
         assert answer.status == 200
         assert "The forecast has a problem" in text
+
+
+async def test_the_notice_of_an_action_is_shown_although_the_gang_is_gone():
+    source = page_source(live=True)
+    keeper = ModelKeeper(source)
+
+    class Actions(GangActions):
+        async def act(self, session, action, state):
+            source.engine.observe(GangGone(GangId("ns/waits")), 100.0)
+            keeper.changed()
+            while "ns/waits" in (await keeper.after(keeper.model.version)).gangs:
+                pass
+            return "The job is held."
+
+    runner, port = await WebServer(keeper, ViewerSessions(Reviews(), CODE), Actions(None)).start(0)
+    task = asyncio.ensure_future(keeper.run())
+    try:
+        jar = aiohttp.CookieJar(unsafe=True)
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            web = Site(keeper, port, session, None)
+            await web.log_in()
+            answer, _ = await web.post("/action", {"kind": "hold", "gang": "ns/waits"})
+            assert answer.headers["Location"] == "/gang?name=ns/waits"
+            answer, _ = await web.get("/gang?name=ns%2Fwaits")
+            assert (answer.status, answer.headers["Location"]) == (303, "/gangs")
+            assert "The job is held." in (await web.get("/gangs"))[1]
+            assert (await web.get("/gang?name=ns%2Fwaits"))[0].status == 404
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await runner.cleanup()
 
 
 async def test_actions_come_from_the_page_and_are_named(monkeypatch):

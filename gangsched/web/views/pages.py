@@ -21,6 +21,9 @@ _QUERY_ITEMS, _CHOICES = 16, 500
 _LEGEND = 12
 _STATES = ("Placed", "Binding", "Reserved", "Pending", "Gathering", "Broken", "Finished")
 
+DASHBOARDS = (("gangsched-queues", "Queues"), ("gangsched-scheduler", "Scheduler"))
+"""The dashboards of manifests/monitoring: uid and name."""
+
 Query = Mapping[str, str]
 
 
@@ -84,9 +87,11 @@ class WhatIfParts:
 class PageWriter:
     """Writes the pages of a server."""
 
-    def __init__(self, *, may_act: bool = False) -> None:
-        """Take `may_act`: viewers may hold, release and cancel."""
+    def __init__(self, *, may_act: bool = False, grafana: str | None = None) -> None:
+        """Take `may_act`: viewers may hold, release and cancel; and the address of dashboards."""
         self._templates, self._may_act = environment(), may_act
+        base = (grafana or "").rstrip("/")
+        self._dashboards = [(f"{base}/d/{uid}", name) for uid, name in DASHBOARDS] if base else []
 
     def page(self, name: str, request: PageRequest) -> str:
         """Return one page.
@@ -134,6 +139,7 @@ class PageWriter:
             view=name,
             may_act=self._may_act,
             notice=notice,
+            dashboards=self._dashboards,
             here=request.here,
             asked=sorted(request.query.items())[:_QUERY_ITEMS],
             model=request.model,
