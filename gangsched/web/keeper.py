@@ -10,6 +10,7 @@ import itertools
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -43,6 +44,8 @@ _MODEL_LEAST_S, _FORECAST_LEAST_S = 0.1, 1.0
 _TIME_PASSES_S = 10.0
 """How often a live page is made again although nothing happened."""
 _PLAN_S, _REMEDIES_S, _GRACE_S = 30.0, 15.0, 30.0
+_STARTS_S = 10.0
+"""How long a page of a file waits for its starts."""
 _REMEDIES_WAITING = 16
 _REMEDIES_KEPT = 256
 _ANSWERS_WAITING, _ANSWERS_KEPT, _ANSWER_KEPT_S = 4, 16, 60.0
@@ -123,6 +126,18 @@ class ModelKeeper:
             )
         assert self.model is not None, "the condition says so"  # noqa: S101
         return self.model
+
+    async def with_starts(self) -> PageModel:
+        """Return the model with starts, or the present one if they take too long.
+
+        A page of the past is not updated, so it would never show them.
+        """
+        model = self.model or await self.after(0)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_STARTS_S):
+                while model.starts_at_s is None and not model.forecast_problem:
+                    model = await self.after(model.version)
+        return model
 
     def pods(self, gang: str) -> tuple[PodRow, ...]:
         """Return the pods of a gang."""
@@ -234,6 +249,7 @@ class ModelKeeper:
             self._planned.reservations,
             self._planned.predictions,
             problem,
+            self._planned.starts_at_s,
         )
         self._facts.set()
 
@@ -248,14 +264,14 @@ class ModelKeeper:
         )
         refusals = {pending.gang.id: refusal for pending, refusal in plan.refusals}
         reservations = {item.gang: item for item in plan.backfill_reservations}
-        before = self._planned.predictions
-        self._planned = PlannedStarts(now_s, refusals, reservations, before)
+        before, starts_at_s = self._planned.predictions, self._planned.starts_at_s
+        self._planned = PlannedStarts(now_s, refusals, reservations, before, "", starts_at_s)
         if source.live and source.log is not None:
             source.log.refused(refusals, now_s)
         self._facts.set()
         deadline = Deadline("the forecast", source.forecast_deadline_s, _GRACE_S)
         predictions = await deadline.run(partial(self._predictions, ahead, now_s), ahead.progress)
-        self._planned = PlannedStarts(now_s, refusals, reservations, predictions)
+        self._planned = PlannedStarts(now_s, refusals, reservations, predictions, "", now_s)
         self._facts.set()
 
     def _predictions(self, snapshot: Snapshot, now_s: float) -> dict[GangId, Prediction]:

@@ -208,8 +208,9 @@ class PodRow(msgspec.Struct, frozen=True):
 class PageModel:
     """The whole state at one moment.
 
-    `version` grows with each model. `forecast_at_s` is the moment of the plan and the forecast in
-    it, None before the first. `hidden_gangs` counts gangs that the viewer may not see, and
+    `version` grows with each model. `forecast_at_s` is the moment of the plan in it, with its
+    reasons, and `starts_at_s` that of the forecast of starts, None before the first.
+    `hidden_gangs` counts gangs that the viewer may not see, and
     `subject` names the cluster or file. `runs` are those that ended, the last ones last, and
     `samples` the past of each queue, as far as they are known. `moment` is set for a journal.
     """
@@ -223,6 +224,7 @@ class PageModel:
     queues: tuple[QueueRow, ...]
     gangs: dict[str, GangRow] = field(default_factory=dict)
     forecast_at_s: float | None = None
+    starts_at_s: float | None = None
     forecast_problem: str = ""
     hidden_gangs: int = 0
     runs: tuple[RunSpan, ...] = ()

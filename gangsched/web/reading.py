@@ -54,6 +54,8 @@ class PlannedStarts:
     reservations: Mapping[GangId, BackfillReservation] = field(default_factory=dict)
     predictions: Mapping[GangId, Prediction] = field(default_factory=dict)
     problem: str = ""
+    starts_at_s: float | None = None
+    """When the predictions were made; None before the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ def page_model(
         queues=tuple(queues),
         gangs=gangs,
         forecast_at_s=planned.at_s,
+        starts_at_s=planned.starts_at_s,
         forecast_problem=planned.problem,
         runs=past.runs if past is not None else (),
         windows=_windows(view, now_s),

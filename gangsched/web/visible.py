@@ -51,7 +51,10 @@ class VisibleModels:
 
     async def model(self, keeper: ModelKeeper, rights: Rights) -> PageModel:
         """Return the model of a keeper as a viewer with these rights sees it."""
-        model = keeper.model or await keeper.after(0)
+        if keeper.source.live:
+            model = keeper.model or await keeper.after(0)
+        else:
+            model = await keeper.with_starts()
         key = keeper.number, model.version, rights
         known = self._parts.get(key)
         if known is None:

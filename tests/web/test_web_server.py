@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import html
 import json
+import threading
 from html.parser import HTMLParser
 
 import aiohttp
@@ -106,6 +107,29 @@ async def site(source, *, login=False):
         await runner.cleanup()
         if isinstance(keeper, JournalMoments):
             await keeper.close()
+
+
+async def test_a_page_of_a_file_has_its_starts_at_once():
+    async with site(page_source()) as web:
+        text = (await web.get("/queue?name=default"))[1]
+        assert "Starts computed at" in text
+        assert web.keeper.model.starts_at_s is not None
+
+
+async def test_a_page_of_a_file_does_not_wait_for_ever(monkeypatch):
+    release = threading.Event()
+
+    def slow(*_):
+        release.wait(60)
+        return {}
+
+    monkeypatch.setattr(keeper_module, "_STARTS_S", 0.1)
+    monkeypatch.setattr(ModelKeeper, "_predictions", slow)
+    async with site(page_source()) as web:
+        answer, text = await web.get("/gangs")
+        release.set()
+        assert answer.status == 200
+        assert "load the page again" in text
 
 
 async def test_the_pages_link_to_the_dashboards():

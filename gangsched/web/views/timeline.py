@@ -158,12 +158,14 @@ class UsageChart:
 def usage_chart(model: PageModel, queue: str, reach_s: float) -> UsageChart | None:
     """Draw how many GPUs gangs used, and will use by the median forecast; None without GPUs."""
     spans = [_gpus_of_run(run) for run in model.runs if not queue or run.queue == queue]
+    used = 0.0
     for gang in model.gangs.values():
         if queue and gang.queue != queue:
             continue
         if gang.started_s is not None and gang.state != "Finished":
             end_s = gang.end.median_s if gang.end is not None else float("inf")
             spans.append((gang.started_s, end_s, gang.gpus))
+            used += gang.gpus
         elif gang.start is not None and gang.start.span is not None:
             median_s = gang.start.span.median_s
             spans.append((median_s, median_s + gang.start.runtime_s, gang.gpus))
@@ -180,7 +182,7 @@ def usage_chart(model: PageModel, queue: str, reach_s: float) -> UsageChart | No
     capacity = _CHART - total / top * _CHART
     middle = _WIDTH // 2
     text = (
-        f"{amount(levels[present - 1])} of {amount(total)} GPUs are used by gangs now; "
+        f"{amount(used)} of {amount(total)} GPUs are used by gangs now; "
         "later is drawn by the median starts and ends"
     )
     picture = Markup(  # noqa: S704 -- numbers alone
