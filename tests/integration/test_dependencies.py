@@ -101,3 +101,45 @@ def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace):
     assert len(times) == 5
     for begun_s, _ in times.values():
         assert sum(start_s <= begun_s < end_s for start_s, end_s in times.values()) <= 2
+
+
+def job(cluster, namespace, name, command, after=""):
+    """Create a Job of one pod that is not repeated."""
+    spec = {
+        "schedulerName": "gangsched",
+        "restartPolicy": "Never",
+        "nodeSelector": {"gangsched.io/node-kind": "process"},
+        "tolerations": [{"key": "process", "operator": "Exists"}],
+        "containers": [{"name": "main", "image": "none", "command": ["sh", "-c", command]}],
+    }
+    notes = {"gangsched.io/after": after} if after else {}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "annotations": notes},
+        "spec": {"backoffLimit": 0, "template": {"spec": spec}},
+    }
+    cluster.apply(namespace, json.dumps(body))
+
+
+def test_jobs_without_a_group_follow_each_other(cluster, namespace):
+    """A Job that failed stays; its own conditions say how it ended."""
+
+    def ended():
+        jobs = cluster.json("get", "jobs", "-n", namespace)["items"]
+        return {
+            job["metadata"]["name"]: condition["type"]
+            for job in jobs
+            for condition in job.get("status", {}).get("conditions", [])
+            if condition["status"] == "True" and condition["type"] in ("Complete", "Failed")
+        }
+
+    job(cluster, namespace, "last", "true", "afterok:good,afternotok:bad")
+    job(cluster, namespace, "never", "true", "afterok:bad")
+    job(cluster, namespace, "good", "true", "afterany:bad")
+    job(cluster, namespace, "bad", "exit 1")
+    cluster.wait(
+        lambda: ended() == {"bad": "Failed", "good": "Complete", "last": "Complete"},
+        "the jobs follow each other",
+    )
+    cluster.wait_event(namespace, "DependencyNeverMet")
