@@ -40,9 +40,9 @@ def refusals(cluster, namespace):
 
 def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
     wrap = "while ! test -e /tmp/go; do sleep 0.2; done"
-    first = submitted(cluster, namespace, "-J", "first", "--wrap", wrap)
+    first = submitted(cluster, namespace, "-J", "first", "-t", "10", "--wrap", wrap)
     second = submitted(
-        cluster, namespace, "-J", "second", "-d", f"afterok:{first}", "--wrap", "exit 1"
+        cluster, namespace, "-J", "second", "-t", "10", "-d", f"afterok:{first}", "--wrap", "exit 1"
     )
     third = submitted(
         cluster, namespace, "-J", "third", "-d", f"afterok:{second}", "--wrap", "true"
@@ -56,6 +56,7 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
         ),
         "three jobs wait for others",
     )
+    _is_explained(cluster, namespace, second, first)
     pod = next(
         pod["metadata"]["name"]
         for pod in cluster.json("get", "pods", "-n", namespace)["items"]
@@ -86,6 +87,20 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
         lambda: states(cluster, namespace, later) == ["COMPLETED"],
         "the end of the second is known after a restart",
     )
+
+
+def _is_explained(cluster, namespace, number, other):
+    """The start of a gang that waits relies on the end of the other."""
+    groups = cluster.json("get", "podgroups.gangsched.io", "-n", namespace)["items"]
+    names = {group["metadata"]["name"].rpartition("-")[2]: group for group in groups}
+    waits, runs = (f"{namespace}/{names[one]['metadata']['name']}" for one in (number, other))
+
+    def told():
+        _, text = cluster.gangsched("explain", waits)  # its code says that the gang is pending
+        text = " ".join(text.split())
+        return text if f"relies on the end of gang {runs}" in text else None
+
+    assert "to succeed" in cluster.wait(told, "a start that relies on the other gang")
 
 
 def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace):
