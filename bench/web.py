@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import web_viewers
 
 from gangsched.cli.web import page_queues
 from gangsched.core import facts as f
@@ -27,7 +28,15 @@ from gangsched.web.keeper import ModelKeeper, PageSource
 from gangsched.web.server import WebServer
 
 NODES, GANGS = 5000, 10_000
-VIEWS = ("/cluster", "/queues", "/gangs", "/queue?name=q1", "/gang?name=team/wait-0")
+VIEWS = (
+    "/cluster",
+    "/queues",
+    "/gangs",
+    "/queue?name=q1",
+    "/gang?name=team/wait-0",
+    "/timeline",
+    "/what-if",
+)
 VIEWERS = 20
 _NOW_S = 1_000_000.0
 _TIMES = 5
@@ -41,7 +50,7 @@ def run() -> dict[str, float]:
         figures |= _in_browser(served)
     finally:
         served.stop()
-    return figures
+    return figures | web_viewers.run()
 
 
 def _source() -> PageSource:

@@ -278,6 +278,10 @@ class SchedulerConfig(PolicyConfig):
     """Weights of GPU types for shares and budgets: `{H100: 2, A100: 1}`. A GPU type is a part of
     the product name; other GPUs have weight 1."""
 
+    gpu_prices: dict[str, Annotated[float, Field(ge=0, le=1_000_000)]] = {}
+    """Price of a GPU for an hour by GPU type: `{H100: 4.1, A100: 1.9}`. With it the records of
+    `history` say what each gang cost; GPUs of other types cost nothing there."""
+
     half_life_s: float = Field(604_800.0, gt=0)
     """Half-life in seconds of past GPU time in fair shares; the default is a week, as in Slurm."""
 

@@ -47,6 +47,13 @@ ELSEWHERE = {
     "kubectl port-forward -n gangsched-system deploy/gangsched-web 8042": (
         "it forwards until it is stopped; tests/integration/test_deployed.py takes a free port"
     ),
+    "kubectl port-forward -n gangsched-system $(kubectl get pods -n gangsched-system "
+    "-l gangsched.io/leader=true -o name) 8080": (
+        "it forwards until it is stopped; tests/integration/test_deployed.py takes a free port"
+    ),
+    "gangsched history --all-namespaces --leader https://localhost:8080 --ca ca.crt": (
+        "tests/integration/test_deployed.py asks at a free port"
+    ),
     "gangsched web": "it serves until it is stopped; tests/integration/test_web_pages.py does",
     "gangsched snapshot cluster.jsonl.gz": "tests/integration/test_web_pages.py writes one",
     "gangsched web cluster.jsonl.gz": "tests/integration/test_web_pages.py serves one",
@@ -151,6 +158,7 @@ RUNNERS = {
         "docs/web.md",
         "Pending workloads for clients of Kueue",
     ): f"{_DEPLOYED}test_clients_of_kueue_read_positions",
+    ("docs/history.md", "In a cluster"): f"{_DEPLOYED}test_the_leader_serves_its_history",
     (
         "docs/history.md",
         "",

@@ -104,9 +104,10 @@ COLUMNS: dict[str, _Column] = {
     "runs": _Column("RUNS", *_plain(lambda record: record.runs)),
     "preemptions": _Column("PREEMPTED", *_plain(lambda record: record.preemptions)),
     "lost": _Column("LOST GPU-H", lambda r: _hours(r.lost_gpu_s), lambda r: r.lost_gpu_s / 3600),
+    "cost": _Column("COST", lambda r: "-" if r.cost is None else f"{r.cost:.2f}", lambda r: r.cost),
     "priority": _Column("PRIO", *_plain(lambda record: record.priority)),
 }
-_RIGHT = {"WAIT", "ELAPSED", "PODS", "GPUS", "GPU-H", "NNODES", "RUNS", "PREEMPTED", "PRIO"}
+_RIGHT = {"WAIT", "ELAPSED", "PODS", "GPUS", "GPU-H", "NNODES", "RUNS", "PREEMPTED", "COST", "PRIO"}
 _DEFAULT = ("name", "queue", "user", "state", "end", "wait", "elapsed", "gpuhours")
 _GROUPS: dict[str, Callable[[GangRecord], str]] = {
     "queue": lambda record: record.queue,
@@ -286,7 +287,16 @@ def _print_sums(records: list[GangRecord], by: str, output: str) -> None:
         return
 
     def show() -> None:
-        titles = (by.upper(), "GANGS", "COMPLETED", "FAILED", "GPU-H", "LOST GPU-H", "MEAN WAIT")
+        titles = (
+            by.upper(),
+            "GANGS",
+            "COMPLETED",
+            "FAILED",
+            "GPU-H",
+            "LOST GPU-H",
+            "COST",
+            "MEAN WAIT",
+        )
         table = new_table(*titles, right=titles[1:])
         for row in data:
             table.add_row(
@@ -294,6 +304,7 @@ def _print_sums(records: list[GangRecord], by: str, output: str) -> None:
                 *(str(row[key]) for key in ("gangs", "completed", "failed")),
                 _hours(row["gpuHours"] * 3600),
                 _hours(row["lostGpuHours"] * 3600),
+                "-" if row["cost"] is None else f"{row['cost']:.2f}",
                 _elapsed(row["meanWait_s"]),
             )
         print_table(table, console())
@@ -303,12 +314,14 @@ def _print_sums(records: list[GangRecord], by: str, output: str) -> None:
 
 def _sums(records: list[GangRecord]) -> dict[str, Any]:
     outcomes = [record.outcome for record in records]
+    costs = [record.cost for record in records if record.cost is not None]
     return {
         "gangs": len(records),
         "completed": outcomes.count(GangOutcome.COMPLETED),
         "failed": outcomes.count(GangOutcome.FAILED) + outcomes.count(GangOutcome.TIMEOUT),
         "gpuHours": sum(sum(record.gpu_s.values()) for record in records) / 3600,
         "lostGpuHours": sum(record.lost_gpu_s for record in records) / 3600,
+        "cost": sum(costs) if costs else None,
         "meanWait_s": sum(record.wait_s for record in records) / len(records),
     }
 

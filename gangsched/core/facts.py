@@ -124,6 +124,14 @@ class GangGone:
 
 
 @dataclass(frozen=True, slots=True)
+class JobEnded:
+    """The object that declares a gang says that it ended for good, and how."""
+
+    gang: GangId
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
 class PodSeen:
     """A pod exists. `gang` is None if another scheduler runs it and it only uses its node.
 
@@ -305,6 +313,7 @@ Fact = (
     | UsageRestored
     | GangSeen
     | GangGone
+    | JobEnded
     | PodSeen
     | PodGone
     | AssignmentsRestored

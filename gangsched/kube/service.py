@@ -136,7 +136,9 @@ class Scheduler:
             partial(self._make_dispatcher, make_binder),
             dispatch=_ignore if read_only else dispatch,
             audit_log=None if read_only else audit_log,
-            recorder=GangRecorder(self.engine.view, records) if records is not None else None,
+            recorder=GangRecorder(self.engine.view, records, config.gpu_prices)
+            if records is not None
+            else None,
             now_s=self.now_s,
             on_fact=on_fact,
             on_orders=self._wake.set,

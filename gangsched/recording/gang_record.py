@@ -56,6 +56,8 @@ class GangRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     lost_gpu_s: float = 0.0
     """GPU-seconds since the last checkpoint that preemptions cost."""
     expected_runtime_s: float | None = None
+    cost: float | None = None
+    """What its GPU time cost by the setting `gpu_prices`; None if no prices were set."""
 
     @property
     def wait_s(self) -> float:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+import msgspec
+
 from gangsched.core import facts as f
 from gangsched.core import orders as o
 from gangsched.core.engine.gangs.gang import GangState
@@ -16,7 +18,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.running_views import running_view
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import gpus_of_pod
+from gangsched.core.model.queues import gpu_type_of, gpus_of_pod
 from gangsched.recording.gang_record import GangOutcome, GangRecord
 
 SAMPLE_S = 5.0
@@ -78,9 +80,15 @@ class _OpenRecord:
 
 
 class GangRecorder:
-    """Follows an engine. `before` takes each fact before the engine does."""
+    """Follows an engine. `before` takes each fact before the engine does.
 
-    def __init__(self, view: EngineView, sink: RecordSink) -> None:
+    `prices` are of one GPU for an hour, by GPU type.
+    """
+
+    def __init__(
+        self, view: EngineView, sink: RecordSink, prices: Mapping[str, float] | None = None
+    ) -> None:
+        self._prices = prices or {}
         self._view, self._sink, self._unended = view, sink, dict(sink.unended)
         self._open: dict[GangId, _OpenRecord] = {}
         self._over: dict[GangId, _OpenRecord | None] = {}
@@ -303,7 +311,15 @@ class GangRecorder:
             known.outcome = GangOutcome.TIMEOUT
 
     def _end(self, gang: GangId, known: _OpenRecord, outcome: GangOutcome, at_s: float) -> None:
-        self._sink.write(_record(gang, known, outcome, at_s))
+        record = _record(gang, known, outcome, at_s)
+        if self._prices:
+            record = msgspec.structs.replace(record, cost=self._cost(record.gpu_s))
+        self._sink.write(record)
+
+    def _cost(self, gpu_s: Mapping[str, float]) -> float:
+        types = {model: gpu_type_of(model, self._prices) for model in gpu_s}
+        used = ((gpu_s[model] / 3600, self._prices.get(types[model], 0.0)) for model in gpu_s)
+        return sum(hours * price for hours, price in used)
 
 
 def _count(known: _OpenRecord, usage: _Usage, at_s: float) -> None:

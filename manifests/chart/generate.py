@@ -48,6 +48,7 @@ WORDS = {
     "WORD_WEB_RESOURCES": "{{- toYaml .Values.web.resources | nindent 10 }}",
     "WORD_VISIBILITY": "{{- if .Values.web.visibility }}\n        - --visibility=0.0.0.0:8443\n"
     "        {{- end }}",
+    "WORD_RECORDS": '{{ include "gangsched.records" . | indent 6 | trim }}',
     "WORD_POLICIES": '{{ include "gangsched.policies" . }}',
 }
 """What stands in objects while they are YAML, and what it is in a template."""
@@ -147,7 +148,8 @@ def _text(document: Document) -> str:
     text = text.replace("\0", '{{ "{{" }}').replace("\1", '{{ "}}" }}')
     if kind.endswith("AdmissionPolicy"):
         text = text.replace('== "gangsched"', '{{ include "gangsched.ours" . }}')
-    text = text.replace("- WORD_VISIBILITY", "WORD_VISIBILITY")
+    for word in ("WORD_VISIBILITY", "WORD_RECORDS"):
+        text = text.replace(f"- {word}", word)
     for word in sorted(WORDS, key=len, reverse=True):
         text = text.replace(word, WORDS[word])
     return text.replace(HOME, "{{ .Release.Namespace }}")
@@ -177,6 +179,9 @@ def _values_in(document: Document) -> None:
         container |= {"image": "WORD_KUBE_SCHEDULER", "resources": "WORD_EXTENDER_RESOURCES"}
         return
     document["metadata"]["name"] = "WORD_NAME"
+    (records,) = (one for one in template["spec"]["volumes"] if one["name"] == "records")
+    template["spec"]["volumes"].remove(records)
+    template["spec"]["volumes"].append("WORD_RECORDS")
     container |= {"image": "WORD_IMAGE", "resources": "WORD_RESOURCES"}
     container["args"] = [
         "WORD_BINDING" if one.startswith("--binding=") else one for one in container["args"]

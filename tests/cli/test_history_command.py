@@ -37,7 +37,7 @@ def path(tmp_path):
             )
         )
 
-    add("job:one", 1, gpu_s={"H100": 8 * 3600.0}, nodes=("n-1", "n-2"))
+    add("job:one", 1, gpu_s={"H100": 8 * 3600.0}, nodes=("n-1", "n-2"), cost=32.8)
     add("two", 2, GangOutcome.FAILED, user="bob", reasons={"NotEnoughFree": 50.0})
     add("three", 30, queue="other", preemptions=2, lost_gpu_s=7200.0)
     add("four", 3, GangOutcome.CANCELLED, runs=0, ran_s=0.0, started_s=None, namespace="theirs")
@@ -88,6 +88,8 @@ def test_sums_by_queue(path):
     ]
     assert rows[0]["lostGpuHours"] == 2.0
     assert rows[1]["gpuHours"] == 8.0
+    assert [row["cost"] for row in rows] == [None, 32.8]
+    assert run(path, "--format", "name,cost").splitlines()[-1].split() == ["job:one", "32.80"]
     assert "MEAN WAIT" in run(path, "--by", "user")
     assert run(path, "--by", "day", "-o", "csv").startswith("day,gangs,")
 

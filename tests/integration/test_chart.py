@@ -163,6 +163,16 @@ def test_the_pages_are_a_value(helm, name, values):
             assert found[key] == one, key
 
 
+def test_records_may_have_a_claim_of_one_pod(helm):
+    found = rendered(helm, "history.claim=records", "replicas=1")
+    volumes = found["Deployment", HOME, "gangsched"]["spec"]["template"]["spec"]["volumes"]
+    claimed = {"name": "records", "persistentVolumeClaim": {"claimName": "records"}}
+    assert claimed in volumes
+    chart = str(CHARTS / "gangsched")
+    text = run(helm, "template", "x", chart, "--set", "history.claim=records", check=False)
+    assert "history.claim=records: one pod writes to a claim, and replicas is 2" in text
+
+
 @pytest.mark.parametrize(
     ("values", "said"),
     [
@@ -170,6 +180,7 @@ def test_the_pages_are_a_value(helm, name, values):
         ("replicas=0", "replicas"),
         ("pytroch.enabled=true", "pytroch"),
         ("pytorch.enabled=1", "enabled"),
+        ("history.claim=A_B", "claim"),
     ],
 )
 def test_a_wrong_value_is_named(helm, values, said):

@@ -40,9 +40,9 @@ def refusals(cluster, namespace):
 
 def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
     wrap = "while ! test -e /tmp/go; do sleep 0.2; done"
-    first = submitted(cluster, namespace, "-J", "first", "--wrap", wrap)
+    first = submitted(cluster, namespace, "-J", "first", "-t", "10", "--wrap", wrap)
     second = submitted(
-        cluster, namespace, "-J", "second", "-d", f"afterok:{first}", "--wrap", "exit 1"
+        cluster, namespace, "-J", "second", "-t", "10", "-d", f"afterok:{first}", "--wrap", "exit 1"
     )
     third = submitted(
         cluster, namespace, "-J", "third", "-d", f"afterok:{second}", "--wrap", "true"
@@ -56,6 +56,7 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
         ),
         "three jobs wait for others",
     )
+    _is_explained(cluster, namespace, second, first)
     pod = next(
         pod["metadata"]["name"]
         for pod in cluster.json("get", "pods", "-n", namespace)["items"]
@@ -88,6 +89,20 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
     )
 
 
+def _is_explained(cluster, namespace, number, other):
+    """The start of a gang that waits relies on the end of the other."""
+    groups = cluster.json("get", "podgroups.gangsched.io", "-n", namespace)["items"]
+    names = {group["metadata"]["name"].rpartition("-")[2]: group for group in groups}
+    waits, runs = (f"{namespace}/{names[one]['metadata']['name']}" for one in (number, other))
+
+    def told():
+        _, text = cluster.gangsched("explain", waits)  # its code says that the gang is pending
+        text = " ".join(text.split())
+        return text if f"relies on the end of gang {runs}" in text else None
+
+    assert "to succeed" in cluster.wait(told, "a start that relies on the other gang")
+
+
 def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace):
     wrap = "date +%s.%N; sleep 1; date +%s.%N"
     number = submitted(cluster, namespace, "-a", "1-5%2", "-J", "sweep", "--wrap", wrap)
@@ -101,3 +116,45 @@ def test_an_array_runs_as_many_tasks_as_its_limit(cluster, namespace):
     assert len(times) == 5
     for begun_s, _ in times.values():
         assert sum(start_s <= begun_s < end_s for start_s, end_s in times.values()) <= 2
+
+
+def job(cluster, namespace, name, command, after=""):
+    """Create a Job of one pod that is not repeated."""
+    spec = {
+        "schedulerName": "gangsched",
+        "restartPolicy": "Never",
+        "nodeSelector": {"gangsched.io/node-kind": "process"},
+        "tolerations": [{"key": "process", "operator": "Exists"}],
+        "containers": [{"name": "main", "image": "none", "command": ["sh", "-c", command]}],
+    }
+    notes = {"gangsched.io/after": after} if after else {}
+    body = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": namespace, "annotations": notes},
+        "spec": {"backoffLimit": 0, "template": {"spec": spec}},
+    }
+    cluster.apply(namespace, json.dumps(body))
+
+
+def test_jobs_without_a_group_follow_each_other(cluster, namespace):
+    """A Job that failed stays; its own conditions say how it ended."""
+
+    def ended():
+        jobs = cluster.json("get", "jobs", "-n", namespace)["items"]
+        return {
+            job["metadata"]["name"]: condition["type"]
+            for job in jobs
+            for condition in job.get("status", {}).get("conditions", [])
+            if condition["status"] == "True" and condition["type"] in ("Complete", "Failed")
+        }
+
+    job(cluster, namespace, "last", "true", "afterok:good,afternotok:bad")
+    job(cluster, namespace, "never", "true", "afterok:bad")
+    job(cluster, namespace, "good", "true", "afterany:bad")
+    job(cluster, namespace, "bad", "exit 1")
+    cluster.wait(
+        lambda: ended() == {"bad": "Failed", "good": "Complete", "last": "Complete"},
+        "the jobs follow each other",
+    )
+    cluster.wait_event(namespace, "DependencyNeverMet")

@@ -13,13 +13,14 @@ import tarfile
 import urllib.error
 import urllib.parse
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 from cluster import Cluster
 from conftest import PROCESS, a_plane
-from pages import Shell
+from pages import Shell, items
 from waiting import patience_s
 
 from gangsched.cli.doctor import Finding, run_checks
@@ -214,6 +215,32 @@ def test_the_audit_trail_is_in_the_leaders_log(deployed, home):
     deployed.kubectl("delete", "queue", "audited")
 
 
+def test_the_leader_serves_its_history(deployed, home, tmp_path):
+    """docs/history.md, below `In a cluster`, for an account that may list all gangs."""
+    run(deployed, home, "did-its-work")
+    deployed.wait(lambda: deployed.is_true(home, "did-its-work", "Succeeded"), "the job", WAIT_S)
+    deployed.kubectl("create", "clusterrolebinding", f"reads-{home}", "--clusterrole=cluster-admin",
+                     f"--serviceaccount={home}:default")  # fmt: skip
+    shell = Shell(tmp_path, deployed.plane.kubeconfig)
+    shell.walk("docs/history.md", "In a cluster")
+    config = yaml.safe_load((tmp_path / "kubeconfig").read_text())
+    token = deployed.kubectl("create", "token", "default", "-n", home).strip()
+    config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    (asked,) = (one for one in items("docs/history.md") if "--leader https" in one.text)
+
+    def listed() -> str:
+        """Return what the leader of now answers; the record is written after the job's status."""
+        with forwarded(deployed, f"pod/{leader(deployed)}", 8080) as port:
+            text = shell.do(replace(asked, text=asked.text.replace("8080", str(port))))
+        return text if "did-its-work" in text else ""
+
+    text = deployed.wait(listed, "the record of the job", WAIT_S)
+    (row,) = (line for line in text.splitlines() if "did-its-work" in line)
+    assert "COMPLETED" in row.upper()
+    deployed.kubectl("delete", "clusterrolebinding", f"reads-{home}")
+
+
 def _reader(namespace: str) -> str:
     """Return an account that may read metrics, with the shipped role."""
     shipped = (MANIFESTS / "monitoring" / "service-monitor.yaml").read_text()
@@ -238,11 +265,11 @@ def _reader(namespace: str) -> str:
 
 
 @contextlib.contextmanager
-def forwarded(cluster):
-    """Forward a free port to the pages, by the command of docs/web.md; yield its address."""
+def forwarded(cluster, what="deploy/gangsched-web", port=8042):
+    """Forward a free port, as the commands of docs/web.md and docs/history.md; yield its number."""
     command = (cluster.plane.info()["kubectl"], "port-forward", "-n", HOME)
     process = subprocess.Popen(
-        (*command, "deploy/gangsched-web", ":8042"),
+        (*command, what, f":{port}"),
         env=client_environment(cluster.plane),
         text=True,
         stdout=subprocess.PIPE,
@@ -250,9 +277,9 @@ def forwarded(cluster):
     )
     try:
         line = process.stdout.readline()
-        port = re.search(r"127\.0\.0\.1:(\d+)", line)
-        assert port, line
-        yield f"http://127.0.0.1:{port[1]}"
+        free = re.search(r"127\.0\.0\.1:(\d+)", line)
+        assert free, line
+        yield int(free[1])
     finally:
         process.kill()
         process.communicate()
@@ -286,7 +313,8 @@ def test_the_pages_are_served_to_tokens(deployed, home, tmp_path):
     for probe in ("readinessProbe", "livenessProbe"):
         ask = ("exec", "-n", HOME, pod, "--", *container[probe]["exec"]["command"])
         deployed.wait(lambda ask=ask: not deployed.kubectl(*ask, check=False), probe, WAIT_S)
-    with forwarded(deployed) as url:
+    with forwarded(deployed) as port:
+        url = f"http://127.0.0.1:{port}"
         assert f"{home}/own" in read_page(url, own, "/gangs")
         assert home not in read_page(url, other, "/gangs")
         with pytest.raises(urllib.error.HTTPError, match="401"):

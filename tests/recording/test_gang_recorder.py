@@ -34,11 +34,11 @@ class Sink:
 class Recorded:
     """An engine and its recorder."""
 
-    def __init__(self, sink=None):
+    def __init__(self, sink=None, prices=None):
         self.engine = an_engine(node("a", gpu_model="H100"), node("b", gpu_model="A100"))
         self.engine.observe(QueueSeen(Queue("q")), 0.0)
         self.sink = sink or Sink()
-        self.recorder = GangRecorder(self.engine.view, self.sink)
+        self.recorder = GangRecorder(self.engine.view, self.sink, prices)
 
     def see(self, fact, at_s):
         self.recorder.before(fact, at_s)
@@ -87,6 +87,22 @@ def test_a_gang_that_completes(recorded):
     recorded.gone(500.0)
     recorded.recorder.tick(501.0)
     assert len(recorded.sink.records) == 1  # its deletion later is no other end
+
+
+def test_a_gang_costs_what_its_gpus_cost():
+    for prices, cost in (({"H100": 3.6, "A": 9.0, "A100": 1.8}, 0.3), ({"H100": 3.6}, 0.2)):
+        recorded = Recorded(prices=prices)
+        recorded.declare()
+        recorded.pods(110.0)
+        recorded.pods(160.0, ended=True)
+        assert recorded.record(160.0).cost == pytest.approx(cost)
+
+
+def test_without_prices_no_cost_is_known(recorded):
+    recorded.declare()
+    recorded.pods(110.0)
+    recorded.pods(160.0, ended=True)
+    assert recorded.record(160.0).cost is None
 
 
 def test_pods_that_end_earlier_use_less(recorded):

@@ -67,8 +67,7 @@ class Engine:
             case f.PrepareFailed() | f.BindFailed():
                 parts.pods.refused(fact, now_s)
             case f.PlanFailed(gang_id):
-                failed = self.parts.table.gangs.get(gang_id)
-                if failed is not None:
+                if (failed := parts.table.gangs.get(gang_id)) is not None:
                     parts.deadlines.back_off_after_plan_failure(failed, fact, now_s)
             case f.NodeSeen(node=node_seen):
                 if parts.allocations.put_node(node_seen):
@@ -81,15 +80,16 @@ class Engine:
                 self._gang_seen(fact, now_s)
             case f.GangGone(gang_id):
                 self._gang_gone(gang_id, now_s)
+            case f.JobEnded():
+                parts.conditions.record_job_end(fact, now_s)
             case f.AssignmentsRestored():
                 parts.restoration.reservation(fact, now_s)
             case f.HistoryRestored():
                 parts.restoration.history(fact, now_s)
             case f.PreemptionRestored(victim, by, at_s):
                 parts.preemption_history.restore(victim, by, at_s)
-            case f.EndRestored(gang_id, outcome, at_s):
-                parts.conditions.ended.restore(gang_id, outcome, at_s)
-                parts.conditions.judge_all()
+            case f.EndRestored():
+                parts.conditions.restore_end(fact)
             case f.UsageRestored():
                 parts.allocations.restore_usage(fact)
             case _:

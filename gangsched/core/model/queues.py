@@ -177,8 +177,13 @@ class GpuWeights:
 
     def of(self, model: str) -> float:
         """Return the worth of a GPU of this product name; the longest kind that it contains."""
-        gpu_type = max((kind for kind in self.weights if kind in model), key=len, default="")
+        gpu_type = gpu_type_of(model, self.weights)
         return self.weights[gpu_type] if gpu_type else 1.0
+
+
+def gpu_type_of(model: str, types: Iterable[str]) -> str:
+    """Return the longest type that a product name contains, or an empty string."""
+    return max((one for one in types if one in model), key=len, default="")
 
 
 def charged_amounts(needs: PodRequirements, times: int = 1) -> Amounts:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from gangsched.core import facts as f
+from gangsched.core.model.dependencies import Outcome
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId
 from gangsched.kube.decoding.external import groups as foreign
@@ -30,12 +31,13 @@ class Known:
 
     `raw` is the object, or only its identity. `gangs` are by stage, or the error of a malformed
     object. If another object of these kinds is the `controller` of this object, the pods belong to
-    the controller's gang.
+    the controller's gang. `outcome` is how the object ended, if it has.
     """
 
     raw: bytes
     gangs: dict[str, tuple[Gang, frozenset[str]]] | DecodeError
     controller: GangId | None
+    outcome: Outcome | None = None
 
     def parts(self) -> tuple[GangId | None, dict[str, frozenset[str]]]:
         """Return the fields that decide the gang of a pod: the controller, and roles by stage."""
@@ -88,6 +90,9 @@ class PodOwners(ExternalGroups):
         news = before is None or (before.raw, before.gangs) != (known.raw, known.gangs)
         for gang_id in list(declared) if news else ():
             self._declare(gang_id, obj)
+        if before is not None and before.outcome is not known.outcome is not None:
+            for gang_id in declared:
+                self._report_end(gang_id, known)
         if before is None or before.parts() != known.parts():
             self._owners.appeared(home, known.controller)
         if news:
@@ -113,7 +118,8 @@ class PodOwners(ExternalGroups):
         except DecodeError as error:
             again = isinstance(error, UnknownClassError)  # the object is read again with its class
             return Known(obj.raw if again else obj.identity(), error, None)
-        return Known(obj.identity(), by_stage, _controller(group))
+        outcome = self._kind.outcome(group.status)
+        return Known(obj.identity(), by_stage, _controller(group), outcome)
 
     def known(self, gang_id: GangId) -> Known | None:
         """Return the object that a gang would belong to, or None if it is unknown."""
@@ -166,6 +172,11 @@ class PodOwners(ExternalGroups):
                 self.wrong(obj.raw, error)
                 return
             self.accept(obj, gang)
+            self._report_end(gang_id, known)
+
+    def _report_end(self, gang_id: GangId, known: Known) -> None:
+        if known.outcome is not None and gang_id in self._engine.gangs:
+            self._facts.observe(f.JobEnded(gang_id, known.outcome))
 
     def _declare_again(self, gang_id: GangId, raw: bytes) -> None:
         """Declare a gang that the limit of planned pods rejected, if it has pods still."""

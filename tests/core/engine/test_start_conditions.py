@@ -84,6 +84,42 @@ def test_a_failed_dependency_that_runs_again_is_waited_for():
     assert reason(engine, "b") is Reason.DEPENDENCY
 
 
+def test_a_job_that_failed_and_stays_is_not_waited_for():
+    waiting = [
+        declared("b", ("a", DependencyCondition.FAILED)),
+        declared("c", ("a", DependencyCondition.SUCCEEDED)),
+    ]
+    engine = engine_with(declared("a"), *waiting)
+    plan(engine, 1.0)
+    runs(engine, "a", 2.0)
+    failed = {"node": NodeName("n0"), "ended": True, "failed": True, "role": "worker"}
+    engine.observe(pod("a-worker-0", "a", needs(), **failed), 3.0)
+    engine.tick(300.0)
+    plan(engine, 300.0)
+    assert [reason(engine, name) for name in "bc"] == [Reason.DEPENDENCY] * 2, "it may start again"
+    for _ in range(2):  # each change of the job's status says so
+        engine.observe(f.JobEnded(GangId("ns/a"), Outcome.FAILED), 301.0)
+    plan(engine, 301.0)
+    assert state(engine, "b") == "Reserved"
+    assert reason(engine, "c") is Reason.DEPENDENCY_NEVER_MET
+    engine.observe(f.GangGone(GangId("ns/a")), 302.0)
+    engine.observe(f.PodGone(PodUid("a-worker-0")), 302.0)
+    engine.observe(f.GangSeen(declared("a")), 303.0)  # another job of that name
+    engine.observe(f.GangSeen(declared("d", ("a", OK))), 303.0)
+    assert [reason(engine, name) for name in "cd"] == [Reason.DEPENDENCY] * 2
+
+
+def test_a_job_that_says_it_succeeded_is_believed():
+    """A Job may be complete although some of its pods failed."""
+    engine = engine_with(declared("a"), declared("b", ("a", OK)))
+    plan(engine, 1.0)
+    runs(engine, "a", 2.0)
+    engine.observe(f.JobEnded(GangId("ns/a"), Outcome.SUCCEEDED), 3.0)
+    engine.observe(f.JobEnded(GangId("ns/unknown"), Outcome.SUCCEEDED), 3.0)
+    plan(engine, 3.0)
+    assert state(engine, "b") == "Reserved"
+
+
 def test_a_gang_that_restarts_does_not_count_as_failed():
     engine = engine_with(declared("a"), declared("b", ("a", DependencyCondition.FAILED)))
     plan(engine, 1.0)

@@ -27,9 +27,11 @@ class Cluster:
         self.kinds = {one.kind: one for one in self.scheduler.informers.owners.receivers}
         self._uids = itertools.count()
 
-    def owner(self, version: str, kind: str, spec: dict, **metadata) -> bytes:
+    def owner(
+        self, version: str, kind: str, spec: dict, status: object = None, **metadata
+    ) -> bytes:
         """Have an object seen that is named `j`; return it."""
-        raw = written("j", f"{kind}-uid", spec=spec, **metadata)
+        raw = written("j", f"{kind}-uid", spec=spec, status=status or {}, **metadata)
         self.kinds[f"{kind}.{version}"].on_update(raw)
         return raw
 
@@ -72,6 +74,43 @@ def test_pods_of_the_training_operator_are_a_gang(cluster, job_first):
         cluster.owner(*TORCH[:2], FOUR)
     assert cluster.gangs() == {"ns/pytorchjob:j": (4, 2)}
     assert not cluster.scheduler.engine.view.gangs["ns/pytorchjob:j"].is_plannable()
+
+
+FAILED = {
+    "conditions": [
+        {"type": "FailureTarget", "status": "True"},
+        {"type": "Failed", "status": "True"},
+    ]
+}
+RUNS = {"conditions": [{"type": "Failed", "status": "False"}, "text", {"type": ["Failed"]}]}
+
+
+@pytest.mark.parametrize(
+    ("owner", "spec", "runs", "ended", "outcome"),
+    [
+        (TORCH, FOUR, RUNS, FAILED, "Failed"),
+        (("batch/v1", "Job", "j"), {"parallelism": 1}, {"conditions": "x"}, FAILED, "Failed"),
+        (
+            ("batch/v1", "Job", "j"),
+            {"parallelism": 1},
+            {},
+            {"conditions": [{"type": "Complete", "status": "True"}]},
+            "Succeeded",
+        ),
+    ],
+)
+def test_the_end_that_an_object_names_is_known(cluster, owner, spec, runs, ended, outcome):
+    cluster.pod("j-0", owner)
+    cluster.owner(*owner[:2], spec, runs)
+    (gang,) = cluster.scheduler.engine.view.gangs.values()
+    assert gang.outcome is None
+    cluster.owner(*owner[:2], spec, ended)
+    assert gang.outcome == outcome
+    later = Cluster()  # one that starts after the end
+    later.owner(*owner[:2], spec, ended)
+    later.pod("j-0", owner)
+    (gang,) = later.scheduler.engine.view.gangs.values()
+    assert gang.outcome == outcome
 
 
 def test_pods_that_name_a_group_are_not_their_owners_gang(cluster):

@@ -58,6 +58,8 @@ class GangState:
     """The refusal that advice was asked for last, and when."""
     outcome: Outcome | None = None
     """How its last run ended; None while it runs, or if it never ran."""
+    job_ended: bool = False
+    """Whether its job said that this outcome is its last."""
     dependencies_met: bool = True
     """Whether its dependencies held once: they are not asked again."""
     held_for: str = ""

@@ -59,7 +59,8 @@ class Running:
         """Bring a gang into PLACED, whether this process started it or not."""
         adopted = why.cause is Cause.ALREADY_RUNS
         gang.enter(State.PLACED)
-        gang.outcome = None
+        if not gang.job_ended:
+            gang.outcome = None
         gang.run.minimum = gang.start_minimum()
         self._allocations.note_admitted(gang)
         gang.retry.no_shows = 0

@@ -6,6 +6,7 @@ uses no quota. What changed is collected while facts are applied, and judged onc
 
 from collections.abc import Iterator
 
+from gangsched.core import facts as f
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.gangs.member import State
@@ -74,16 +75,30 @@ class StartConditions:
 
     def record_end(self, gang: GangState, outcome: Outcome, now_s: float) -> None:
         """Record how a gang ended, once for each run."""
-        if gang.outcome is outcome or gang.outcome is Outcome.SUCCEEDED:
+        if gang.job_ended or gang.outcome is outcome or gang.outcome is Outcome.SUCCEEDED:
             return
         gang.outcome = outcome
         self.ended.record(gang.id, outcome, now_s)
+
+    def restore_end(self, fact: f.EndRestored) -> None:
+        """Record the end of a gang that an earlier process observed."""
+        self.ended.restore(fact.gang, fact.outcome, fact.at_s)
+        self.judge_all()
+
+    def record_job_end(self, fact: f.JobEnded, now_s: float) -> None:
+        """Record that a gang's job says how it ended: it does not start its pods again."""
+        gang = self._table.gangs.get(fact.gang)
+        if gang is None or (gang.job_ended and gang.outcome is fact.outcome):
+            return
+        gang.outcome, gang.job_ended = fact.outcome, True
+        self.ended.record(gang.id, fact.outcome, now_s)
+        self._due.update(self._dependents.get(own_name(gang.id), {}))
 
     def record_deleted(self, gang: GangState, now_s: float) -> None:
         """Record that the declaration of a gang was deleted: a gang that did not succeed failed."""
         if gang.outcome is not Outcome.SUCCEEDED:
             self.ended.record(gang.id, Outcome.FAILED, now_s)
-        gang.outcome = None  # another gang of that name may be declared
+        gang.outcome, gang.job_ended = None, False  # another gang of that name may be declared
 
     def _register(self, gang: GangState, spec: Gang) -> None:
         wanted = (spec.dependencies, spec.series)
@@ -250,8 +265,8 @@ class StartConditions:
     ) -> tuple[Outcome | None, bool, bool]:
         """Return how a job or PodGroup ended, whether it exists, and whether it started."""
         for live in self._live(namespace, name):
-            if live.outcome is Outcome.SUCCEEDED:
-                return Outcome.SUCCEEDED, True, True
+            if live.outcome is Outcome.SUCCEEDED or live.job_ended:
+                return live.outcome, True, True
             if live.retry.failure_message and not live.holds_nodes():
                 return Outcome.FAILED, True, True
             return None, True, live.state is State.PLACED

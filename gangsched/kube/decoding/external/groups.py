@@ -14,6 +14,7 @@ from gangsched.api import dialects
 from gangsched.api.podgroup import PodGroupSpec
 from gangsched.config import one_sentence
 from gangsched.core.bounds import PODS_OF_GANG
+from gangsched.core.model.dependencies import Outcome
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import DEFAULT_QUEUE
@@ -79,6 +80,8 @@ class ExternalKind:
     copies: bool = False
     reads: frozenset[str] = frozenset()
     given: Callable[[Spec], Mapping[str, Any]] = lambda _: {}
+    outcome: Callable[[Mapping[str, Any]], Outcome | None] = lambda _: None
+    """Returns from the status of an object how it ended, or None while it may start pods."""
 
     @property
     def path(self) -> str:

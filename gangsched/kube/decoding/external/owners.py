@@ -30,6 +30,7 @@ from gangsched.jobs.kubeflow.framework import Framework
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.kube.decoding import native_groups
 from gangsched.kube.decoding.external.groups import ExternalKind, Spec, Start, least
+from gangsched.kube.decoding.external.outcomes import job_outcome, ray_job_outcome
 from gangsched.kube.decoding.membership import (
     JOB,
     JOBSET,
@@ -312,6 +313,7 @@ def _of_kubeflow() -> Iterable[ExternalKind]:
                 partial(_training, framework),
                 _training_fields,
                 templates=partial(_training_templates, framework),
+                outcome=job_outcome,
             )
 
 
@@ -325,6 +327,7 @@ OWNERS: tuple[ExternalKind, ...] = (
         _job_fields,
         templates=_one_template,
         given=_job_given,
+        outcome=job_outcome,
     ),
     ExternalKind(
         STATEFUL,
@@ -337,7 +340,15 @@ OWNERS: tuple[ExternalKind, ...] = (
     ExternalKind(
         RAY, "ray.io/v1", "RayCluster", "rayclusters", least(_ray), templates=_ray_templates
     ),
-    ExternalKind(RAYJOB, "ray.io/v1", "RayJob", "rayjobs", _ray_job, templates=_ray_job_templates),
+    ExternalKind(
+        RAYJOB,
+        "ray.io/v1",
+        "RayJob",
+        "rayjobs",
+        _ray_job,
+        templates=_ray_job_templates,
+        outcome=ray_job_outcome,
+    ),
     ExternalKind(
         JOBSET,
         "jobset.x-k8s.io/v1alpha2",
@@ -346,6 +357,7 @@ OWNERS: tuple[ExternalKind, ...] = (
         _job_set,
         templates=_job_set_templates,
         home=_without_stage,
+        outcome=job_outcome,
         reads=frozenset({EXCLUSIVE}),
     ),
     ExternalKind(

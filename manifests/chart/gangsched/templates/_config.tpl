@@ -8,6 +8,7 @@ metrics_port: 8080
 metrics_access: reviewed
 tls_secret: {{ .Release.Namespace }}/gangsched-tls
 audit: /dev/stdout
+history: {path: /var/lib/gangsched/history.db}
 lease: {{ .Release.Namespace }}/gangsched
 history_config_map: {{ .Release.Namespace }}/gangsched-history
 gang_history_config_map: {{ .Release.Namespace }}/gangsched-past
