@@ -1,0 +1,259 @@
+"""The cheapest nodes with which a whole gang fits, out of pools that can make more.
+
+CP-SAT chooses counts by a relaxation: each pool takes as many pods of a class as its nodes take
+alone, and sums of resources hold. The planner then fills the cluster with these nodes added. If
+the gang does not fit, no smaller purchase does either, so the program excludes them all and is
+solved again. The first purchase that fits is the cheapest (logic-based Benders decomposition,
+J. Hooker and G. Ottosson, Mathematical Programming 96, 2003).
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import ceil
+
+from gangsched.core.cluster.node_filters import PRODUCT
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.ids import NodeName
+from gangsched.core.model.node_pools import POOLS_MAX, ROOM_MAX, NodePool, NoPurchase, Purchase
+from gangsched.core.model.pods import PodRequirements
+from gangsched.core.model.refusal import Remedy, plural
+from gangsched.core.placement.fill import is_feasible
+from gangsched.core.placement.optimal.cpsat import SolverStatus, solve
+from gangsched.core.placement.optimal.linear import Linear
+from gangsched.core.quota.charges import split_required_optional
+from gangsched.core.snapshot import Snapshot
+
+_TRIES_MAX = 64
+_BUDGET = 0.5
+"""Deterministic seconds for one program."""
+_PRICE_UNIT = 1e-4
+_NODES_MAX = 4000
+"""Nodes of all pools that are tried together."""
+
+Counts = dict[str, int]
+
+
+def cheapest_purchase(
+    waiting: PendingGang,
+    snapshot: Snapshot,
+    pools: Sequence[NodePool],
+    price_max: float | None = None,
+) -> Purchase | NoPurchase:
+    """Return the nodes to buy so that a gang fits beside what runs: the lowest price first.
+
+    Of purchases with one price the one with fewer nodes is taken. `price_max` bounds the price of
+    all nodes for an hour. Whether quota allows the gang is not asked here.
+
+    Raises:
+        StoppedError: the watcher of the snapshot's progress ended it.
+
+    """
+    if is_feasible(waiting, snapshot):
+        return Purchase((), 0.0, 0.0)
+    usable = [pool for pool in pools[:POOLS_MAX] if pool.room > 0]
+    usable = [pool for pool in usable if not pool.spot or may_use_spot(waiting)]
+    if not usable:
+        return NoPurchase("no pool may make more nodes for it")
+    found = [_cheapest_of_type(one, snapshot, usable, price_max) for one in _one_gpu_type(waiting)]
+    bought = [one for one in found if isinstance(one, Purchase)]
+    if not bought:
+        return found[0]
+    return min(bought, key=lambda one: (one.price, sum(count for _, count in one.nodes)))
+
+
+def _one_gpu_type(waiting: PendingGang) -> Iterator[PendingGang]:
+    """Yield the gang for each GPU type that it accepts: all its pods get GPUs of one type."""
+    if len(waiting.constraints.gpu_types) < 2:
+        yield waiting
+        return
+    for kind in waiting.constraints.gpu_types:
+        constraints = replace(waiting.constraints, gpu_types=(kind,))
+        yield replace(waiting, constraints=constraints, request_fingerprint=0)
+
+
+def _cheapest_of_type(
+    waiting: PendingGang,
+    snapshot: Snapshot,
+    pools: Sequence[NodePool],
+    price_max: float | None,
+) -> Purchase | NoPurchase:
+    usable = [pool for pool in pools if _has_type(pool, waiting.constraints.gpu_types)]
+    search = _Search(waiting, snapshot, usable)
+    room = search.room()
+    if not any(room.values()):
+        return NoPurchase("no pool makes nodes that take its pods")
+    if not search.fits(room):
+        return NoPurchase(f"all {plural(sum(room.values()), 'node')} that its pools may make "
+                          f"would not suffice, with its constraints")  # fmt: skip
+    counts, proved = search.cheapest(room)
+    price = search.price(counts)
+    if price_max is not None and price > price_max:
+        return NoPurchase(f"its nodes would cost {price:,.2f} $/h, and {price_max:g} are allowed")
+    by_name = {pool.name: pool for pool in usable}
+    return Purchase(
+        tuple(sorted((name, count) for name, count in counts.items() if count)),
+        price,
+        max((by_name[name].arrival_s for name, count in counts.items() if count), default=0.0),
+        proved,
+    )
+
+
+def may_use_spot(waiting: PendingGang) -> bool:
+    """Return whether a job says that it can be stopped: with consent, or because it is elastic."""
+    gang = waiting.gang
+    elastic = waiting.members_min < len(waiting.members)
+    return gang.preemptible and (gang.checkpoint_grace_s is not None or elastic)
+
+
+def purchase_remedy(purchase: Purchase) -> Remedy:
+    """Return a purchase as a remedy: `4 more nodes of pool p5: about 6 min, 393 $/h`."""
+    counts = " and ".join(
+        f"{count} more {'node' if count == 1 else 'nodes'} of pool {name}"
+        for name, count in purchase.nodes
+    )
+    after = f"about {ceil(purchase.arrival_s / 60)} min, " if purchase.arrival_s > 0 else ""
+    return Remedy("pool", f"{counts}: {after}{purchase.price:,.4g} $/h")
+
+
+def _has_type(pool: NodePool, types: tuple[str, ...]) -> bool:
+    product = pool.template.labels.get(PRODUCT, "").lower()
+    return not types or any(one.lower() in product for one in types)
+
+
+@dataclass(slots=True)
+class _Search:
+    """Looks for counts of nodes; all counts are by the name of the pool."""
+
+    waiting: PendingGang
+    snapshot: Snapshot
+    pools: Sequence[NodePool]
+
+    def room(self) -> Counts:
+        """Return how many nodes of each pool the gang can use at most."""
+        wanted, takes = self._wanted(), self._takes()
+        room: Counts = {}
+        left = _NODES_MAX
+        for pool in sorted(self.pools, key=lambda pool: (pool.price, pool.name)):
+            useful = sum(
+                ceil(count / takes[pool.name][needs])
+                for needs, count in wanted.items()
+                if takes[pool.name][needs]
+            )
+            room[pool.name] = min(pool.room, ROOM_MAX, useful, left)
+            left -= room[pool.name]
+        return room
+
+    def fits(self, counts: Mapping[str, int]) -> bool:
+        """Return whether the planner places the gang with these nodes added."""
+        self.snapshot.progress.check()
+        cluster = self._cluster_with(counts)
+        return is_feasible(self.waiting, replace(self.snapshot, cluster=cluster))
+
+    def price(self, counts: Mapping[str, int]) -> float:
+        """Return what nodes cost for an hour."""
+        return sum(pool.price * counts.get(pool.name, 0) for pool in self.pools)
+
+    def cheapest(self, room: Counts) -> tuple[Counts, bool]:
+        """Return the cheapest counts within `room`, which suffices, and whether that is proved."""
+        program, variables = self._program(room)
+        for _ in range(_TRIES_MAX):
+            self.snapshot.progress.check()
+            solved = solve(program, None, _BUDGET)
+            if not solved.values:
+                break  # the relaxation has nothing left below `room`, or no time
+            counts = {name: solved.values[variable] for name, variable in variables.items()}
+            if self.fits(counts):
+                return counts, solved.outcome is SolverStatus.OPTIMAL
+            if not _exclude(program, variables, counts, room):
+                break
+        return self._reduced(room), False
+
+    def _reduced(self, room: Counts) -> Counts:
+        """Return counts from which no pool can be reduced, the dearest pools first."""
+        counts = dict(room)
+        for pool in sorted(self.pools, key=lambda pool: (-pool.price, pool.name)):
+            low, high = -1, counts[pool.name]  # `low` nodes are too few, `high` are enough
+            while low + 1 < high:
+                middle = (low + high) // 2
+                if self.fits({**counts, pool.name: middle}):
+                    high = middle
+                else:
+                    low = middle
+            counts[pool.name] = high
+        return counts
+
+    # -- the relaxation -----------------------------------------------------------------------
+
+    def _program(self, room: Counts) -> tuple[Linear, dict[str, int]]:
+        """Return the program, and the variable that counts the nodes of each pool."""
+        program = Linear()
+        wanted, takes = self._wanted(), self._takes()
+        cluster = self.snapshot.cluster
+        nodes = {pool.name: program.variable(0, room[pool.name]) for pool in self.pools}
+        there: dict[PodRequirements, int] = {}
+        placed: dict[tuple[str, PodRequirements], int] = {}
+        for needs, count in wanted.items():
+            free = int(cluster.capacity(needs).sum())
+            there[needs] = program.variable(0, min(free, count))
+            terms = [(there[needs], 1)]
+            for pool in self.pools:
+                variable = placed[pool.name, needs] = program.variable(0, count)
+                terms.append((variable, 1))
+                most = takes[pool.name][needs]
+                program.add([(variable, 1), (nodes[pool.name], -most)], None, 0)
+            program.add(terms, count, None)
+        for pool in self.pools if len(wanted) > 1 else ():
+            for name, amount in pool.template.allocatable:
+                shares = [
+                    (placed[pool.name, needs], dict(needs.requests).get(name, 0))
+                    for needs in wanted
+                ]
+                used = [(variable, quantity) for variable, quantity in shares if quantity]
+                if used:
+                    program.add([*used, (nodes[pool.name], -amount)], None, 0)
+        prices = [(nodes[pool.name], round(pool.price / _PRICE_UNIT)) for pool in self.pools]
+        program.objectives = [prices, [(variable, 1) for variable in nodes.values()]]
+        program.objectives.append([(nodes[pool.name], at) for at, pool in enumerate(self.pools, 1)])
+        return program, nodes
+
+    def _wanted(self) -> Counter[PodRequirements]:
+        """Return how many pods of each class have to start."""
+        return Counter(member.needs for member in split_required_optional(self.waiting)[0])
+
+    def _takes(self) -> dict[str, dict[PodRequirements, int]]:
+        """Return how many pods of each class one empty node of each pool takes."""
+        cluster = self._cluster_with({pool.name: 1 for pool in self.pools})
+        rows = {pool.name: cluster.rows[_name(pool.name, 0)] for pool in self.pools}
+        return {
+            name: {needs: int(cluster.capacity(needs)[row]) for needs in self._wanted()}
+            for name, row in rows.items()
+        }
+
+    def _cluster_with(self, counts: Mapping[str, int]) -> Cluster:
+        cluster = self.snapshot.cluster.copy()
+        for pool in self.pools:
+            for number in range(counts.get(pool.name, 0)):
+                name = _name(pool.name, number)
+                labels = {**pool.template.labels, "kubernetes.io/hostname": name}
+                cluster.put_node(replace(pool.template, name=name, labels=labels))
+        return cluster
+
+
+def _exclude(program: Linear, variables: Mapping[str, int], counts: Counts, room: Counts) -> bool:
+    """Demand more nodes of some pool than `counts`; return False if no pool has more."""
+    more = []
+    for name, variable in variables.items():
+        if counts[name] < room[name]:
+            chosen = program.variable(0, 1)
+            program.add([(variable, 1), (chosen, -counts[name] - 1)], 0, None)
+            more.append((chosen, 1))
+    if more:
+        program.add(more, 1, None)
+    return bool(more)
+
+
+def _name(pool: str, number: int) -> NodeName:
+    """Return the name of a node that does not exist; names of nodes have no slash."""
+    return NodeName(f"{pool}/{number}")
