@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -176,6 +177,7 @@ class TrackingConfig(BaseModel):
 
 
 _CLASS = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+_LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 Parameter = Annotated[str, Field(max_length=255)]
 
 
@@ -207,6 +209,85 @@ class ProvisioningConfig(BaseModel):
 
     retry_s: float = Field(60.0, gt=0)
     """Seconds between the end of a request and the next; doubles each time, to an hour at most."""
+
+
+class KarpenterPool(BaseModel):
+    """Equal nodes that Karpenter makes: one instance type of a NodePool."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=_LABEL, max_length=63)
+    """Name in messages and records."""
+
+    node_pool: str = Field(pattern=_LABEL, max_length=63)
+    """NodePool with the template and the limits of the nodes."""
+
+    instance_type: str = Field(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$", max_length=63)
+    """Value of `node.kubernetes.io/instance-type`."""
+
+    resources: dict[Parameter, Parameter] = Field(min_length=1, max_length=50)
+    """What pods may use of a node: `{nvidia.com/gpu: "8", cpu: "190", memory: 1900Gi}`."""
+
+    price: float = Field(ge=0, le=1_000_000)
+    """Price of a node for an hour."""
+
+    spot: bool = False
+    """Whether the provider may take nodes back. Only jobs that can be stopped get such nodes."""
+
+    zone: str | None = Field(None, pattern=_LABEL, max_length=63)
+    """Zone of the nodes; by default Karpenter chooses."""
+
+    labels: dict[Parameter, Parameter] = Field(default_factory=dict, max_length=50)
+    """Further labels of the nodes, such as `nvidia.com/gpu.product`."""
+
+    nodes_max: int = Field(1000, ge=1, le=1000)
+    """Nodes that gangsched has of this pool at most."""
+
+    arrival_s: float = Field(300.0, ge=0, le=86_400)
+    """Seconds until a node is there, until the first nodes have shown it."""
+
+
+class KarpenterConfig(BaseModel):
+    """How nodes are bought from Karpenter for gangs that lack nodes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    pools: tuple[KarpenterPool, ...] = Field(min_length=1, max_length=64)
+    """What may be bought."""
+
+    after_s: float = Field(10.0, ge=0)
+    """Seconds that a gang lacks nodes before they are bought."""
+
+    purchases_max: int = Field(32, ge=1, le=1000)
+    """Purchases with nodes that are still to come, at once."""
+
+    namespace_max: int = Field(8, ge=1, le=1000)
+    """The same for one namespace."""
+
+    attempts: int = Field(5, ge=1, le=1000)
+    """Purchases for one gang, one after the other, until it changes or starts."""
+
+    retry_s: float = Field(60.0, gt=0)
+    """Seconds for which a pool that did not make its nodes is left out; doubles each time, to an
+    hour at most."""
+
+    late_s: float = Field(900.0, gt=0, le=86_400)
+    """Seconds after which nodes that are not there count as failed."""
+
+    promised_s: float = Field(600.0, gt=0, le=86_400)
+    """Seconds for which nodes that are there wait for the start of their gang."""
+
+    idle_s: float = Field(60.0, ge=0, le=86_400)
+    """Seconds after which nodes without gangs are given back."""
+
+    @field_validator("pools")
+    @classmethod
+    def _names_differ(cls, pools: tuple[KarpenterPool, ...]) -> tuple[KarpenterPool, ...]:
+        names = [pool.name for pool in pools]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two pools have the name {twice[0]!r}; each needs a name of its own")
+        return pools
 
 
 class HistorySettings(BaseModel):
@@ -328,6 +409,10 @@ class SchedulerConfig(PolicyConfig):
     """Request nodes from Cluster Autoscaler for gangs that lack nodes; `{}` takes all defaults. Its
     fields are on the page about autoscaling. Default: no nodes are requested."""
 
+    karpenter: KarpenterConfig | None = None
+    """Buy nodes from Karpenter for gangs that lack nodes; not together with `provisioning`. Its
+    fields are on the page about autoscaling. Default: no nodes are bought."""
+
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
     others are `other`. Default: the first 100 with jobs."""
@@ -432,6 +517,12 @@ class SchedulerConfig(PolicyConfig):
         both = [name for name in RUN_VARIABLES if name in self.job_env]
         if self.tracking is not None and both:
             raise ValueError(f"tracking sets the variable {both[0]}; remove it from job_env")
+        return self
+
+    @model_validator(mode="after")
+    def _one_source_of_nodes(self) -> Self:
+        if self.provisioning is not None and self.karpenter is not None:
+            raise ValueError("karpenter and provisioning both bring nodes; remove one of them")
         return self
 
 
