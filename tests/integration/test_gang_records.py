@@ -121,7 +121,7 @@ def test_the_page_lists_and_replays(cluster, namespace, tmp_path):
     ended(cluster, namespace, "one")
     shell = Shell(tmp_path, cluster.plane.kubeconfig, namespace)
     (tmp_path / "history.db").symlink_to(cluster.plane.folder / "history.db")
-    said = shell.walk("docs/history.md")
+    said = shell.walk("docs/history.md", "List", "Replay")
     assert "one" in said["gangsched history"]
     assert "Cancelled" in said["gangsched history"]
     assert "GANGS" in said["gangsched history --by queue"]
