@@ -231,6 +231,7 @@ class Scheduler:
             self._config,
             self.metrics,
             self.now_s,
+            self.buyer.pools if self.buyer is not None else tuple,
         )
 
     def _stored(self) -> Mapping[str, Work]:

@@ -183,7 +183,7 @@ def test_a_gang_gets_all_its_nodes_and_a_larger_gang_none(bought, namespace):
     cluster.wait_event(namespace, "NodesNotRequested", name="large")
     assert not bought.claims()
     cluster.gang(namespace, "fits", 2, gpus=8)
-    cluster.wait(lambda: len(bought.bound(namespace, "fits")) == 2, "the gang to run", 20)
+    cluster.wait(lambda: len(bought.bound(namespace, "fits")) == 2, "the gang to run", 60)
     assert len(bought.nodes()) == len(bought.claims()) == 2
     kinds = sorted(
         node.metadata.labels["node.kubernetes.io/instance-type"] for node in bought.nodes()
@@ -191,3 +191,77 @@ def test_a_gang_gets_all_its_nodes_and_a_larger_gang_none(bought, namespace):
     assert kinds == ["a100", "h100"], "the one a100 that the limit allows is cheaper"
     assert not bought.bound(namespace, "large")
     cluster.stays(lambda: len(bought.claims()) == 2, 5, "no further node")
+
+
+def test_a_refusal_names_what_more_nodes_cost(bought, namespace):
+    """A gang whose queue has no quota gets no nodes; one that may wait is told their price."""
+    cluster = bought.cluster
+    group = {"maxPricePerHour": 50}
+    cluster.gang(namespace, "dear", 2, gpus=8, group=group)
+    cluster.wait_event(namespace, "NodesNotRequested", "50 are allowed", name="dear")
+
+    def remedies():
+        found = (cluster.group_status(namespace, "dear").get("refusal") or {}).get("remedies") or []
+        return [one["message"] for one in found]
+
+    assert not bought.claims()
+    cluster.kubectl("patch", "podgroups.gangsched.io", "dear", "-n", namespace, "--type=merge",
+                    "-p", json.dumps({"spec": {"maxPricePerHour": None}}))  # fmt: skip
+    cluster.wait(lambda: len(bought.bound(namespace, "dear")) == 2, "the gang to run", 60)
+    assert remedies() == []
+
+
+@pytest.mark.parametrize("step", ["claimed", "registered", "bound"])
+def test_a_killed_scheduler_leaks_no_node_and_buys_none_twice(bought, namespace, step):
+    cluster = bought.cluster
+    reached = {
+        "claimed": bought.claims,
+        "registered": bought.nodes,
+        "bound": lambda: bought.bound(namespace, "gang"),
+    }
+    cluster.gang(namespace, "gang", 2, gpus=8)
+    cluster.wait(reached[step], step, 60)
+    bought.kill()
+    seen = {claim["metadata"]["uid"] for claim in bought.claims()}
+    bought.start()
+    cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 2, "the gang to run", 60)
+    after = {claim["metadata"]["uid"] for claim in bought.claims()}
+    assert seen <= after
+    assert len(after) == len(bought.nodes()) == 2
+    cluster.stays(lambda: len(bought.claims()) == 2, 5, "no further node")
+
+
+def test_a_gang_that_is_deleted_while_no_scheduler_runs_leaves_no_node(bought, namespace):
+    cluster = bought.cluster
+    cluster.gang(namespace, "gang", 2, gpus=8)
+    cluster.wait(bought.claims, "the claims", 60)
+    bought.kill()
+    cluster.clear_namespace(namespace)
+    bought.start()
+    cluster.wait(lambda: not bought.claims(), "all claims to be given back", 60)
+    cluster.wait(lambda: not bought.nodes(), "no node", 60)
+
+
+def test_half_of_the_nodes_is_given_back_and_another_pool_is_tried(bought, namespace):
+    """A claim that Karpenter gives up takes the others along, as insufficient capacity does."""
+    cluster = bought.cluster
+    bought.kill()
+    cluster.gang(namespace, "gang", 1, gpus=8)
+    bought.start()
+    cluster.wait(bought.claims, "the claim of the cheaper pool", 60)
+    (claim,) = bought.claims()
+    kinds = lambda: {c["metadata"]["annotations"]["gangsched.io/purchase"] for c in bought.claims()}  # noqa: E731
+    assert kinds() == {"a100=1"}
+    cluster.custom.delete_cluster_custom_object(*API, "nodeclaims", claim["metadata"]["name"])
+    cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 1, "the gang to run", 60)
+
+
+def test_nodes_of_a_running_gang_are_not_consolidated(bought, namespace):
+    """Its pool would remove nodes that are hardly used at once."""
+    cluster = bought.cluster
+    cluster.gang(namespace, "gang", 2, gpus=8)
+    cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 2, "the gang to run", 60)
+    on = bought.bound(namespace, "gang")
+    for node in bought.nodes():
+        assert node.metadata.annotations["karpenter.sh/do-not-disrupt"] == "true"
+    cluster.stays(lambda: {node.metadata.name for node in bought.nodes()} == on, 10, "its nodes")

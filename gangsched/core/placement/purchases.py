@@ -36,15 +36,12 @@ Counts = dict[str, int]
 
 
 def cheapest_purchase(
-    waiting: PendingGang,
-    snapshot: Snapshot,
-    pools: Sequence[NodePool],
-    price_max: float | None = None,
+    waiting: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
 ) -> Purchase | NoPurchase:
     """Return the nodes to buy so that a gang fits beside what runs: the lowest price first.
 
-    Of purchases with one price the one with fewer nodes is taken. `price_max` bounds the price of
-    all nodes for an hour. Whether quota allows the gang is not asked here.
+    Of purchases with one price the one with fewer nodes is taken. The gang's `price_max` bounds
+    the price. Whether quota allows the gang is not asked here.
 
     Raises:
         StoppedError: the watcher of the snapshot's progress ended it.
@@ -56,7 +53,7 @@ def cheapest_purchase(
     usable = [pool for pool in usable if not pool.spot or may_use_spot(waiting)]
     if not usable:
         return NoPurchase("no pool may make more nodes for it")
-    found = [_cheapest_of_type(one, snapshot, usable, price_max) for one in _one_gpu_type(waiting)]
+    found = [_cheapest_of_type(one, snapshot, usable) for one in _one_gpu_type(waiting)]
     bought = [one for one in found if isinstance(one, Purchase)]
     if not bought:
         return found[0]
@@ -74,10 +71,7 @@ def _one_gpu_type(waiting: PendingGang) -> Iterator[PendingGang]:
 
 
 def _cheapest_of_type(
-    waiting: PendingGang,
-    snapshot: Snapshot,
-    pools: Sequence[NodePool],
-    price_max: float | None,
+    waiting: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
 ) -> Purchase | NoPurchase:
     usable = [pool for pool in pools if _has_type(pool, waiting.constraints.gpu_types)]
     search = _Search(waiting, snapshot, usable)
@@ -88,7 +82,7 @@ def _cheapest_of_type(
         return NoPurchase(f"all {plural(sum(room.values()), 'node')} that its pools may make "
                           f"would not suffice, with its constraints")  # fmt: skip
     counts, proved = search.cheapest(room)
-    price = search.price(counts)
+    price, price_max = search.price(counts), waiting.gang.price_max
     if price_max is not None and price > price_max:
         return NoPurchase(f"its nodes would cost {price:,.2f} $/h, and {price_max:g} are allowed")
     by_name = {pool.name: pool for pool in usable}
@@ -98,6 +92,11 @@ def _cheapest_of_type(
         max((by_name[name].arrival_s for name, count in counts.items() if count), default=0.0),
         proved,
     )
+
+
+def with_purchase(snapshot: Snapshot, pools: Sequence[NodePool], purchase: Purchase) -> Snapshot:
+    """Return the snapshot as it would be with the nodes of a purchase."""
+    return replace(snapshot, cluster=_with_nodes(snapshot.cluster, pools, dict(purchase.nodes)))
 
 
 def may_use_spot(waiting: PendingGang) -> bool:
@@ -148,7 +147,7 @@ class _Search:
     def fits(self, counts: Mapping[str, int]) -> bool:
         """Return whether the planner places the gang with these nodes added."""
         self.snapshot.progress.check()
-        cluster = self._cluster_with(counts)
+        cluster = _with_nodes(self.snapshot.cluster, self.pools, counts)
         return is_feasible(self.waiting, replace(self.snapshot, cluster=cluster))
 
     def price(self, counts: Mapping[str, int]) -> float:
@@ -224,21 +223,23 @@ class _Search:
 
     def _takes(self) -> dict[str, dict[PodRequirements, int]]:
         """Return how many pods of each class one empty node of each pool takes."""
-        cluster = self._cluster_with({pool.name: 1 for pool in self.pools})
+        each = {pool.name: 1 for pool in self.pools}
+        cluster = _with_nodes(self.snapshot.cluster, self.pools, each)
         rows = {pool.name: cluster.rows[_name(pool.name, 0)] for pool in self.pools}
         return {
             name: {needs: int(cluster.capacity(needs)[row]) for needs in self._wanted()}
             for name, row in rows.items()
         }
 
-    def _cluster_with(self, counts: Mapping[str, int]) -> Cluster:
-        cluster = self.snapshot.cluster.copy()
-        for pool in self.pools:
-            for number in range(counts.get(pool.name, 0)):
-                name = _name(pool.name, number)
-                labels = {**pool.template.labels, "kubernetes.io/hostname": name}
-                cluster.put_node(replace(pool.template, name=name, labels=labels))
-        return cluster
+
+def _with_nodes(cluster: Cluster, pools: Sequence[NodePool], counts: Mapping[str, int]) -> Cluster:
+    cluster = cluster.copy()
+    for pool in pools:
+        for number in range(counts.get(pool.name, 0)):
+            name = _name(pool.name, number)
+            labels = {**pool.template.labels, "kubernetes.io/hostname": name}
+            cluster.put_node(replace(pool.template, name=name, labels=labels))
+    return cluster
 
 
 def _exclude(program: Linear, variables: Mapping[str, int], counts: Counts, room: Counts) -> bool:

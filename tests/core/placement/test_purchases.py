@@ -24,9 +24,9 @@ def pool(name, gpus=8, price=98.25, room=16, **more):
     return NodePool(name, template, room, price, arrival_s=more.pop("arrival_s", 360.0), **more)
 
 
-def bought(wanted, *pools, nodes=(), **more):
+def bought(wanted, *pools, nodes=()):
     snapshot = an_engine(*nodes).view.snapshot_all(0.0)
-    found = cheapest_purchase(wanted, snapshot, pools, **more)
+    found = cheapest_purchase(wanted, snapshot, pools)
     return found.nodes if isinstance(found, Purchase) else found.why
 
 
@@ -99,9 +99,9 @@ def test_nodes_outside_a_required_domain_do_not_help():
 
 
 def test_the_price_has_a_limit():
-    why = bought(eights(4), pool("p5"), price_max=300.0)
+    why = bought(eights(4, price_max=300.0), pool("p5"))
     assert why == "its nodes would cost 393.00 $/h, and 300 are allowed"
-    assert bought(eights(4), pool("p5"), price_max=393.0) == (("p5", 4),)
+    assert bought(eights(4, price_max=393.0), pool("p5")) == (("p5", 4),)
 
 
 def test_spot_nodes_are_for_gangs_that_can_be_stopped():

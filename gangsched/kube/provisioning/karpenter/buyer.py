@@ -362,6 +362,19 @@ class Buyer:
                 gang, f"Karpenter's API refuses a node: {str(error)[:300]}", "NodesNotRequested"
             )
 
+    async def _has_pods(self, node: NodeName) -> bool:
+        """Return whether a node has pods other than those that each node has."""
+        params = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PAGE)}
+        listed = msgspec.json.decode(await self._client.get("/api/v1/pods", **params))
+        return any(
+            pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+            and not any(
+                owner.get("kind") in ("DaemonSet", "Node")
+                for owner in pod["metadata"].get("ownerReferences") or ()
+            )
+            for pod in listed["items"]
+        )
+
     async def _open(self, node: NodeName) -> None:
         """Let pods use a node."""
         await self._set_taints(node, closed=False)
@@ -385,7 +398,12 @@ class Buyer:
         await self._client.patch(path, {"metadata": metadata, "spec": {"taints": after}})
 
     async def _delete(self, claim: Claim) -> None:
-        """Delete a claim by its uid; Karpenter removes its node."""
+        """Delete a claim by its uid; Karpenter removes its node.
+
+        A node with pods of others is left to Karpenter, which the closed node lets disrupt it.
+        """
+        if claim.node is not None and await self._has_pods(claim.node):
+            return
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": claim.uid}}
         try:
             await self._client.delete(f"{_CLAIMS}/{claim.name}", body)
