@@ -194,7 +194,7 @@ def test_a_gang_gets_all_its_nodes_and_a_larger_gang_none(bought, namespace):
 
 
 def test_a_refusal_names_what_more_nodes_cost(bought, namespace):
-    """A gang whose queue has no quota gets no nodes; one that may wait is told their price."""
+    """A gang gets no nodes that cost more than it may pay."""
     cluster = bought.cluster
     group = {"maxPricePerHour": 50}
     cluster.gang(namespace, "dear", 2, gpus=8, group=group)
@@ -242,18 +242,28 @@ def test_a_gang_that_is_deleted_while_no_scheduler_runs_leaves_no_node(bought, n
     cluster.wait(lambda: not bought.nodes(), "no node", 60)
 
 
-def test_half_of_the_nodes_is_given_back_and_another_pool_is_tried(bought, namespace):
-    """A claim that Karpenter gives up takes the others along, as insufficient capacity does."""
+def test_nodes_that_do_not_all_come_are_given_back_and_another_pool_is_tried(bought, namespace):
+    """One node of two cannot be launched: the other is given back, though it is there."""
     cluster = bought.cluster
+    absent = pool("absent", 1.0, node_pool="small", nodes_max=1)
+    settings = {**SETTINGS["karpenter"], "pools": [pool("h100", 98.25), absent], "late_s": 5}
     bought.kill()
-    cluster.gang(namespace, "gang", 1, gpus=8)
+    bought.config.write_text(yaml.safe_dump({"karpenter": {**settings, "retry_s": 600}}))
     bought.start()
-    cluster.wait(bought.claims, "the claim of the cheaper pool", 60)
-    (claim,) = bought.claims()
-    kinds = lambda: {c["metadata"]["annotations"]["gangsched.io/purchase"] for c in bought.claims()}  # noqa: E731
-    assert kinds() == {"a100=1"}
-    cluster.custom.delete_cluster_custom_object(*API, "nodeclaims", claim["metadata"]["name"])
-    cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 1, "the gang to run", 60)
+    try:
+        cluster.gang(namespace, "gang", 2, gpus=8)
+        cluster.wait(bought.nodes, "the node that comes", 60)
+        first = {node.metadata.uid for node in bought.nodes()}
+        cluster.wait_event(namespace, "NodesNotProvisioned", "absent", name="gang")
+        cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 2, "the gang to run", 60)
+        cluster.wait(lambda: len(bought.claims()) == 2, "the nodes of the gang alone", 60)
+        assert first.isdisjoint(node.metadata.uid for node in bought.nodes())
+        for claim in bought.claims():
+            assert claim["metadata"]["annotations"]["gangsched.io/purchase"] == "h100=2"
+    finally:
+        bought.kill()
+        bought.config.write_text(yaml.safe_dump(SETTINGS))
+        bought.start()
 
 
 def test_nodes_of_a_running_gang_are_not_consolidated(bought, namespace):

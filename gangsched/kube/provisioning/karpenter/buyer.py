@@ -64,6 +64,8 @@ _SEARCH_S = 10.0
 _SEARCHES = 4
 """Gangs that a pass looks for nodes for."""
 _RETRY_MAX_S = 3600.0
+_SETTLE_S = 10.0
+"""Seconds that the planner has to place a gang on nodes that were opened."""
 _CLAIMS = f"{API}/nodeclaims"
 
 
@@ -86,6 +88,8 @@ class Buyer:
         self._coming: dict[PurchaseKey, PurchaseView] = {}
         """The purchases with nodes to come when the last pass ended."""
         self._arrived: set[PurchaseKey] = set()
+        self._opened: dict[PurchaseKey, float] = {}
+        """Since when all nodes of a purchase are open."""
         self._failures: Counter[str] = Counter()
         self._left_out: dict[str, float] = {}
         """Until when a pool that did not make its nodes is left out."""
@@ -148,7 +152,7 @@ class Buyer:
         self._coming = {one.key: one for one in existing if one.state is PurchaseState.COMING}
         gone = {claim.purchase for claim in todo.delete}
         self._coming = {key: one for key, one in self._coming.items() if key not in gone}
-        await self._buy(demands, existing, states, now_s)
+        await self._buy(demands, existing, nodes, states, now_s)
 
     # -- what is there ------------------------------------------------------------------------
 
@@ -230,12 +234,13 @@ class Buyer:
         self,
         demands: Sequence[GangDemand],
         existing: Sequence[PurchaseView],
+        nodes: Mapping[NodeName, NodeState],
         states: Mapping[str, NodePoolState],
         now_s: float,
     ) -> None:
         """Buy nodes for the first gangs that lack nodes and have quota for them."""
         coming = [one for one in existing if one.state is PurchaseState.COMING]
-        waits = {one.gang for one in coming}
+        waits = {one.gang for one in coming} | self._settling(existing, nodes, now_s)
         live = Counter(one.gang.partition("/")[0] for one in coming)
         usage, kinds = self._view.ledger.usage.copy(), self._view.ledger.gpu_types
         current = {want.base for want in demands}
@@ -262,6 +267,28 @@ class Buyer:
             if bought:
                 live[namespace] += 1
                 return  # the next pass counts what this purchase takes of the limits
+
+    def _settling(
+        self,
+        existing: Sequence[PurchaseView],
+        nodes: Mapping[NodeName, NodeState],
+        now_s: float,
+    ) -> set[GangId]:
+        """Return the gangs with nodes that were opened just now, before the planner used them."""
+        opened: dict[PurchaseKey, float] = {}
+        settling = set()
+        for one in existing:
+            if one.state is not PurchaseState.ARRIVED:
+                continue
+            there = [nodes.get(claim.node) for claim in one.claims.values() if claim.node]
+            if any(node is None or node.closed for node in there):
+                settling.add(one.gang)
+                continue
+            opened[one.key] = self._opened.get(one.key, now_s)
+            if now_s - opened[one.key] < max(self._config.after_s, _SETTLE_S):
+                settling.add(one.gang)
+        self._opened = opened
+        return settling
 
     async def _buy_for(
         self,
