@@ -137,9 +137,7 @@ class Scheduler:
             partial(self._make_dispatcher, make_binder),
             dispatch=_ignore if read_only else dispatch,
             audit_log=None if read_only else audit_log,
-            recorder=GangRecorder(self.engine.view, records, config.gpu_prices)
-            if records is not None
-            else None,
+            recorder=self._recorder(records),
             now_s=self.now_s,
             on_fact=on_fact,
             on_orders=self._wake.set,
@@ -245,6 +243,11 @@ class Scheduler:
             "whether users are known": self.users.run,
             "the names that are served": lambda: self.served.run(self.cluster.names),
         }
+
+    def _recorder(self, records: RecordSink | None) -> GangRecorder | None:
+        if records is None:
+            return None
+        return GangRecorder(self.engine.view, records, self._config.gpu_prices)
 
     def _make_buyer(self) -> Buyer | None:
         config = self._config.karpenter

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gangsched.core.model.nodes import Node
 
 POOLS_MAX = 64
-ROOM_MAX = 1000
+NODES_OF_POOL_MAX = 1000
 """Nodes that one purchase takes from one pool at most."""
 
 
@@ -13,14 +13,14 @@ ROOM_MAX = 1000
 class NodePool:
     """Equal nodes that can be bought one by one.
 
-    `template` is such a node; its name does not matter. `room` is how many more may be made now,
-    `price` what one costs for an hour. The provider may take a `spot` node back. A node is there
+    `template` is such a node; its name does not matter. `nodes_left` more may be made now. `price`
+    is what one costs for an hour. The provider may take a `spot` node back. A node is there
     `arrival_s` after it is bought, by experience.
     """
 
     name: str
     template: Node
-    room: int
+    nodes_left: int
     price: float = 0.0
     spot: bool = False
     arrival_s: float = 0.0

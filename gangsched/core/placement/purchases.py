@@ -16,7 +16,13 @@ from gangsched.core.cluster.node_filters import PRODUCT
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import NodeName
-from gangsched.core.model.node_pools import POOLS_MAX, ROOM_MAX, NodePool, NoPurchase, Purchase
+from gangsched.core.model.node_pools import (
+    NODES_OF_POOL_MAX,
+    POOLS_MAX,
+    NodePool,
+    NoPurchase,
+    Purchase,
+)
 from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.refusal import Remedy, plural
 from gangsched.core.placement.fill import is_feasible
@@ -49,7 +55,7 @@ def cheapest_purchase(
     """
     if is_feasible(waiting, snapshot):
         return Purchase((), 0.0, 0.0)
-    usable = [pool for pool in pools[:POOLS_MAX] if pool.room > 0]
+    usable = [pool for pool in pools[:POOLS_MAX] if pool.nodes_left > 0]
     usable = [pool for pool in usable if not pool.spot or may_use_spot(waiting)]
     if not usable:
         return NoPurchase("no pool may make more nodes for it")
@@ -75,13 +81,13 @@ def _cheapest_of_type(
 ) -> Purchase | NoPurchase:
     usable = [pool for pool in pools if _has_type(pool, waiting.constraints.gpu_types)]
     search = _Search(waiting, snapshot, usable)
-    room = search.room()
-    if not any(room.values()):
+    most = search.most()
+    if not any(most.values()):
         return NoPurchase("no pool makes nodes that take its pods")
-    if not search.fits(room):
-        return NoPurchase(f"all {plural(sum(room.values()), 'node')} that its pools may make "
+    if not search.fits(most):
+        return NoPurchase(f"all {plural(sum(most.values()), 'node')} that its pools may make "
                           f"would not suffice, with its constraints")  # fmt: skip
-    counts, proved = search.cheapest(room)
+    counts, proved = search.cheapest(most)
     price, price_max = search.price(counts), waiting.gang.price_max
     if price_max is not None and price > price_max:
         return NoPurchase(f"its nodes would cost {price:,.2f} $/h, and {price_max:g} are allowed")
@@ -129,10 +135,10 @@ class _Search:
     snapshot: Snapshot
     pools: Sequence[NodePool]
 
-    def room(self) -> Counts:
+    def most(self) -> Counts:
         """Return how many nodes of each pool the gang can use at most."""
         wanted, takes = self._wanted(), self._takes()
-        room: Counts = {}
+        most: Counts = {}
         left = _NODES_MAX
         for pool in sorted(self.pools, key=lambda pool: (pool.price, pool.name)):
             useful = sum(
@@ -140,9 +146,9 @@ class _Search:
                 for needs, count in wanted.items()
                 if takes[pool.name][needs]
             )
-            room[pool.name] = min(pool.room, ROOM_MAX, useful, left)
-            left -= room[pool.name]
-        return room
+            most[pool.name] = min(pool.nodes_left, NODES_OF_POOL_MAX, useful, left)
+            left -= most[pool.name]
+        return most
 
     def fits(self, counts: Mapping[str, int]) -> bool:
         """Return whether the planner places the gang with these nodes added."""
@@ -154,24 +160,24 @@ class _Search:
         """Return what nodes cost for an hour."""
         return sum(pool.price * counts.get(pool.name, 0) for pool in self.pools)
 
-    def cheapest(self, room: Counts) -> tuple[Counts, bool]:
-        """Return the cheapest counts within `room`, which suffices, and whether that is proved."""
-        program, variables = self._program(room)
+    def cheapest(self, most: Counts) -> tuple[Counts, bool]:
+        """Return the cheapest counts up to `most`, which suffice, and whether that is proved."""
+        program, variables = self._program(most)
         for _ in range(_TRIES_MAX):
             self.snapshot.progress.check()
             solved = solve(program, None, _BUDGET)
             if not solved.values:
-                break  # the relaxation has nothing left below `room`, or no time
+                break  # the relaxation has nothing left, or no time
             counts = {name: solved.values[variable] for name, variable in variables.items()}
             if self.fits(counts):
                 return counts, solved.outcome is SolverStatus.OPTIMAL
-            if not _exclude(program, variables, counts, room):
+            if not _exclude(program, variables, counts, most):
                 break
-        return self._reduced(room), False
+        return self._reduced(most), False
 
-    def _reduced(self, room: Counts) -> Counts:
+    def _reduced(self, most: Counts) -> Counts:
         """Return counts from which no pool can be reduced, the dearest pools first."""
-        counts = dict(room)
+        counts = dict(most)
         for pool in sorted(self.pools, key=lambda pool: (-pool.price, pool.name)):
             low, high = -1, counts[pool.name]  # `low` nodes are too few, `high` are enough
             while low + 1 < high:
@@ -185,12 +191,12 @@ class _Search:
 
     # -- the relaxation -----------------------------------------------------------------------
 
-    def _program(self, room: Counts) -> tuple[Linear, dict[str, int]]:
+    def _program(self, most: Counts) -> tuple[Linear, dict[str, int]]:
         """Return the program, and the variable that counts the nodes of each pool."""
         program = Linear()
         wanted, takes = self._wanted(), self._takes()
         cluster = self.snapshot.cluster
-        nodes = {pool.name: program.variable(0, room[pool.name]) for pool in self.pools}
+        nodes = {pool.name: program.variable(0, most[pool.name]) for pool in self.pools}
         there: dict[PodRequirements, int] = {}
         placed: dict[tuple[str, PodRequirements], int] = {}
         for needs, count in wanted.items():
@@ -200,8 +206,8 @@ class _Search:
             for pool in self.pools:
                 variable = placed[pool.name, needs] = program.variable(0, count)
                 terms.append((variable, 1))
-                most = takes[pool.name][needs]
-                program.add([(variable, 1), (nodes[pool.name], -most)], None, 0)
+                each = takes[pool.name][needs]
+                program.add([(variable, 1), (nodes[pool.name], -each)], None, 0)
             program.add(terms, count, None)
         for pool in self.pools if len(wanted) > 1 else ():
             for name, amount in pool.template.allocatable:
@@ -242,11 +248,11 @@ def _with_nodes(cluster: Cluster, pools: Sequence[NodePool], counts: Mapping[str
     return cluster
 
 
-def _exclude(program: Linear, variables: Mapping[str, int], counts: Counts, room: Counts) -> bool:
+def _exclude(program: Linear, variables: Mapping[str, int], counts: Counts, most: Counts) -> bool:
     """Demand more nodes of some pool than `counts`; return False if no pool has more."""
     more = []
     for name, variable in variables.items():
-        if counts[name] < room[name]:
+        if counts[name] < most[name]:
             chosen = program.variable(0, 1)
             program.add([(variable, 1), (chosen, -counts[name] - 1)], 0, None)
             more.append((chosen, 1))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gangsched.config import ProvisioningConfig
+from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import GpuTypes
 from gangsched.core.quota.usage import Usage

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api import names
-from gangsched.config import ProvisioningConfig
+from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId, PodName

@@ -19,9 +19,11 @@ from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
 
 
-def pool(name, gpus=8, price=98.25, room=16, **more):
+def pool(name, gpus=8, price=98.25, nodes_left=16, arrival_s=360.0, **more):
     template = node("template", gpus, **more.pop("shape", {}))
-    return NodePool(name, template, room, price, arrival_s=more.pop("arrival_s", 360.0), **more)
+    return NodePool(
+        name, template, nodes_left, price, arrival_s=more.pop("arrival_s", 360.0), **more
+    )
 
 
 def bought(wanted, *pools, nodes=()):
@@ -43,7 +45,7 @@ def test_free_nodes_cost_nothing():
 
 
 def test_nodes_for_half_a_gang_are_not_bought():
-    why = bought(eights(4), pool("p5", room=3))
+    why = bought(eights(4), pool("p5", nodes_left=3))
     assert why == "all 3 nodes that its pools may make would not suffice, with its constraints"
 
 
@@ -60,7 +62,7 @@ def test_of_one_price_the_fewest_nodes_are_bought():
 
 
 def test_pools_without_room_or_that_take_no_pods():
-    assert bought(eights(1), pool("p5", room=0)) == "no pool may make more nodes for it"
+    assert bought(eights(1), pool("p5", nodes_left=0)) == "no pool may make more nodes for it"
     assert bought(eights(1), pool("a10", 4)) == "no pool makes nodes that take its pods"
     taint = Taint("only", "others", "NoSchedule")
     tainted = pool("p5", shape={"taints": (taint,)})
@@ -71,7 +73,7 @@ def test_all_pods_get_gpus_of_one_accepted_type():
     wanted = eights(2, constraints=Constraints(gpu_types=("H100", "A100")))
     pools = [
         pool("l4", price=1.0, shape={"labels": {PRODUCT: "NVIDIA-L4"}}),
-        pool("h100", price=90.0, room=1, shape={"labels": {PRODUCT: "NVIDIA-H100"}}),
+        pool("h100", price=90.0, nodes_left=1, shape={"labels": {PRODUCT: "NVIDIA-H100"}}),
         pool("a100", price=50.0, shape={"labels": {PRODUCT: "NVIDIA-A100"}}),
     ]
     assert bought(wanted, *pools) == (("a100", 2),)
@@ -90,10 +92,10 @@ def test_nodes_outside_a_required_domain_do_not_help():
     engine = an_engine(node("a", labels={"rack": "r0"}))
     engine.observe(TopologySeen(racks), 0.0)
     snapshot = engine.view.snapshot_all(0.0)
-    found = cheapest_purchase(wanted, snapshot, [pool("p5", room=4)])
+    found = cheapest_purchase(wanted, snapshot, [pool("p5", nodes_left=4)])
     assert isinstance(found, NoPurchase)
-    here = pool("r0", room=4, shape={"labels": {"rack": "r0"}})
-    found = cheapest_purchase(wanted, snapshot, [pool("p5", room=4), here])
+    here = pool("r0", nodes_left=4, shape={"labels": {"rack": "r0"}})
+    found = cheapest_purchase(wanted, snapshot, [pool("p5", nodes_left=4), here])
     assert isinstance(found, Purchase)
     assert found.nodes == (("r0", 1),)
 
@@ -152,10 +154,10 @@ SHAPES = st.tuples(st.integers(0, 8), st.integers(1, 16), st.integers(1, 40), st
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8)), max_size=2),
 )
 def test_no_other_counts_are_cheaper(shapes, roles, there):
-    """Each set of counts within the room of the pools is tried."""
+    """Each set of counts within the most of the pools is tried."""
     pools = [
-        NodePool(f"p{at}", node("t", gpus, cores * 1000), room, float(price))
-        for at, (gpus, cores, price, room) in enumerate(shapes)
+        NodePool(f"p{at}", node("t", gpus, cores * 1000), most, float(price))
+        for at, (gpus, cores, price, most) in enumerate(shapes)
     ]
     declared = tuple(
         Role(f"r{at}", count, count, needs(gpus, cores * 1000))
@@ -166,7 +168,7 @@ def test_no_other_counts_are_cheaper(shapes, roles, there):
     snapshot = an_engine(*nodes).view.snapshot_all(0.0)
     found = cheapest_purchase(wanted, snapshot, pools)
     prices = []
-    for counts in itertools.product(*(range(one.room + 1) for one in pools)):
+    for counts in itertools.product(*(range(one.nodes_left + 1) for one in pools)):
         cluster = snapshot.cluster.copy()
         for one, count in zip(pools, counts, strict=True):
             for number in range(count):

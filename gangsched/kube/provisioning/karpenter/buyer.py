@@ -13,19 +13,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgspec
-
 from gangsched.api import names
-from gangsched.config import KarpenterConfig
+from gangsched.autoscaling_config import KarpenterConfig
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import NodePool, Purchase
 from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
 from gangsched.core.progress import Progress, StoppedError
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
+from gangsched.kube.client.errors import Invalid, KubeError, NotFound
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands, charge_if_allowed
+from gangsched.kube.provisioning.karpenter.calls import NodeCalls
 from gangsched.kube.provisioning.karpenter.decide import (
     NodeState,
     PurchaseKey,
@@ -35,17 +34,11 @@ from gangsched.kube.provisioning.karpenter.decide import (
     steps,
 )
 from gangsched.kube.provisioning.karpenter.objects import (
-    API,
-    DO_NOT_DISRUPT,
-    Claim,
-    ClaimPage,
+    NodeClaim,
     NodePoolState,
     Nodes,
-    add_claims,
-    decode_pools,
 )
 from gangsched.kube.provisioning.karpenter.pools import (
-    CLOSED,
     claim_body,
     core_pools,
     within_limits,
@@ -58,15 +51,12 @@ Hint = Callable[[GangId, str, str], None]
 
 _PASS_S = 2.0
 _ABSENT_S = 30.0
-_PAGE = 500
-_PAGES_MAX = 20
 _SEARCH_S = 10.0
 _SEARCHES = 4
 """Gangs that a pass looks for nodes for."""
 _RETRY_MAX_S = 3600.0
 _SETTLE_S = 10.0
 """Seconds that the planner has to place a gang on nodes that were opened."""
-_CLAIMS = f"{API}/nodeclaims"
 
 
 class Buyer:
@@ -80,7 +70,7 @@ class Buyer:
         hint: Hint,
         now_s: Callable[[], float],
     ) -> None:
-        self._client, self._view, self._config = client, view, config
+        self._calls, self._view, self._config = NodeCalls(client), view, config
         self._hint, self._now_s = hint, now_s
         self._settings = {pool.name: pool for pool in config.pools}
         self._demands = GangDemands(view, config.after_s, config.purchases_max)
@@ -126,8 +116,7 @@ class Buyer:
             DecodeError: an amount of a pool is malformed.
 
         """
-        page = await self._read_claims()
-        states = decode_pools(await self._client.get(f"{API}/nodepools"), page)
+        page, states = await self._calls.read()
         now_s = self._now_s()
         existing = purchases(page.ours, self._created, self._config, now_s)
         self._created &= {one.key for one in existing}
@@ -144,11 +133,11 @@ class Buyer:
         whole = {one.key for one in existing if one.state is PurchaseState.COMING}
         self._created |= whole  # what is missing of them was created just now
         for name in todo.open:
-            await self._guarded(name, self._open(name))
+            await self._guarded(name, self._calls.set_closed(name, closed=False))
         for name in todo.close:
-            await self._guarded(name, self._close(name))
+            await self._guarded(name, self._calls.set_closed(name, closed=True))
         for claim in todo.delete:
-            await self._guarded(claim.gang, self._delete(claim))
+            await self._guarded(claim.gang, self._calls.delete(claim))
         self._coming = {one.key: one for one in existing if one.state is PurchaseState.COMING}
         gone = {claim.purchase for claim in todo.delete}
         self._coming = {key: one for key, one in self._coming.items() if key not in gone}
@@ -156,17 +145,8 @@ class Buyer:
 
     # -- what is there ------------------------------------------------------------------------
 
-    async def _read_claims(self) -> ClaimPage:
-        page, more = ClaimPage(), ""
-        for _ in range(_PAGES_MAX):
-            params = {"limit": str(_PAGE), **({"continue": more} if more else {})}
-            more = add_claims(await self._client.get(_CLAIMS, **params), page)
-            if not more:
-                break
-        return page
-
     def _open_pools(
-        self, states: Mapping[str, NodePoolState], claims: Sequence[Claim], now_s: float
+        self, states: Mapping[str, NodePoolState], claims: Sequence[NodeClaim], now_s: float
     ) -> list[NodePool]:
         """Return the pools that are not left out, with the arrival times that were seen."""
         took: dict[str, list[float]] = {}
@@ -179,7 +159,7 @@ class Buyer:
         found = core_pools(self._config.pools, states, claims, self._arrivals)
         return [pool for pool in found if pool.name not in self._left_out]
 
-    def _nodes(self, claims: Sequence[Claim], now_s: float) -> dict[NodeName, NodeState]:
+    def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
         """Return what the cluster shows of the nodes of claims."""
         cluster, found = self._view.cluster, {}
         idle: dict[NodeName, float] = {}
@@ -325,7 +305,7 @@ class Buyer:
             return None
         progress = Progress(want.gang)
         snapshot = replace(self._view.snapshot_all(now_s), progress=progress)
-        pools = [pool for pool in self._pools if pool.room > 0]
+        pools = [pool for pool in self._pools if pool.nodes_left > 0]
         timer = asyncio.get_running_loop().call_later(
             _SEARCH_S, lambda: setattr(progress, "stopped", True)
         )
@@ -357,7 +337,7 @@ class Buyer:
             log.info("no nodes are bought for %s: %s", want.gang, why)
             self._hint(want.gang, f"No nodes are bought: {why}.", "NodesNotRequested")
 
-    # -- API calls ----------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------
 
     async def _guarded(self, subject: str, work: Awaitable[Any]) -> Any:
         """Carry out one change; a failure is logged, and the next pass tries again."""
@@ -378,9 +358,7 @@ class Buyer:
         """Create one claim; an earlier call may have created it."""
         try:
             body = claim_body(gang, *key, index, nodes, self._settings, states)
-            await self._client.create(_CLAIMS, body)
-        except Conflict:
-            return
+            await self._calls.create(body)
         except KeyError:
             log.warning("the pool of a node for %s is gone", gang)
         except Invalid as error:
@@ -388,52 +366,3 @@ class Buyer:
             self._hint(
                 gang, f"Karpenter's API refuses a node: {str(error)[:300]}", "NodesNotRequested"
             )
-
-    async def _has_pods(self, node: NodeName) -> bool:
-        """Return whether a node has pods other than those that each node has."""
-        params = {"fieldSelector": f"spec.nodeName={node}", "limit": str(_PAGE)}
-        listed = msgspec.json.decode(await self._client.get("/api/v1/pods", **params))
-        return any(
-            pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
-            and not any(
-                owner.get("kind") in ("DaemonSet", "Node")
-                for owner in pod["metadata"].get("ownerReferences") or ()
-            )
-            for pod in listed["items"]
-        )
-
-    async def _open(self, node: NodeName) -> None:
-        """Let pods use a node."""
-        await self._set_taints(node, closed=False)
-
-    async def _close(self, node: NodeName) -> None:
-        """Let no more pods use a node, and let Karpenter remove it."""
-        await self._set_taints(node, closed=True)
-
-    async def _set_taints(self, name: NodeName, *, closed: bool) -> None:
-        found = await self._client.get("/api/v1/nodes", fieldSelector=f"metadata.name={name}")
-        for node in msgspec.json.decode(found)["items"]:
-            await self._patch_taints(f"/api/v1/nodes/{name}", node, closed=closed)
-
-    async def _patch_taints(self, path: str, node: dict[str, Any], *, closed: bool) -> None:
-        before = (node.get("spec") or {}).get("taints") or []
-        after = [taint for taint in before if taint.get("key") != names.CLOSED_TAINT]
-        if closed:
-            after.append(CLOSED)
-        metadata: dict[str, Any] = {"resourceVersion": node["metadata"]["resourceVersion"]}
-        metadata["annotations"] = {DO_NOT_DISRUPT: None if closed else "true"}
-        await self._client.patch(path, {"metadata": metadata, "spec": {"taints": after}})
-
-    async def _delete(self, claim: Claim) -> None:
-        """Delete a claim by its uid; Karpenter removes its node.
-
-        A node with pods of others is left to Karpenter, which the closed node lets disrupt it.
-        """
-        if claim.node is not None and await self._has_pods(claim.node):
-            return
-        body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": claim.uid}}
-        try:
-            await self._client.delete(f"{_CLAIMS}/{claim.name}", body)
-        except (NotFound, Conflict):
-            return
-        log.info("node %s of %s is given back", claim.node or claim.name, claim.gang)

@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gangsched.config import KarpenterConfig
+from gangsched.autoscaling_config import KarpenterConfig
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.kube.provisioning.karpenter.objects import Claim, Nodes, pool_of
+from gangsched.kube.provisioning.karpenter.objects import NodeClaim, Nodes, pool_of
 
 PurchaseKey = tuple[str, int]
 
@@ -38,14 +38,14 @@ class PurchaseView:
     base: str
     attempt: int
     nodes: Nodes
-    claims: Mapping[int, Claim]
+    claims: Mapping[int, NodeClaim]
     state: PurchaseState
     since_s: float
     """When its last node was there, or its first claim was created."""
     why: str = ""
     """Why it failed."""
     blame: frozenset[str] = frozenset()
-    """The pools whose nodes did not come."""
+    """The pools that did not make their nodes."""
 
     @property
     def key(self) -> PurchaseKey:
@@ -63,25 +63,28 @@ class NodeState:
 
 
 @dataclass(slots=True)
-class Steps:
+class PurchaseSteps:
     """What to change now."""
 
     create: list[tuple[PurchaseView, int]] = field(default_factory=list)
     """Claims that are missing, by index."""
     open: list[NodeName] = field(default_factory=list)
     close: list[NodeName] = field(default_factory=list)
-    delete: list[Claim] = field(default_factory=list)
+    delete: list[NodeClaim] = field(default_factory=list)
 
 
 def purchases(
-    claims: Sequence[Claim], created: Collection[PurchaseKey], config: KarpenterConfig, now_s: float
+    claims: Sequence[NodeClaim],
+    created: Collection[PurchaseKey],
+    config: KarpenterConfig,
+    now_s: float,
 ) -> list[PurchaseView]:
     """Return the purchases that claims belong to.
 
     `created` are those of which this process knows that every claim existed: a claim of them that
     is missing was given up by Karpenter. `now_s` is on the clock of the API server's times.
     """
-    by_key: dict[PurchaseKey, dict[int, Claim]] = {}
+    by_key: dict[PurchaseKey, dict[int, NodeClaim]] = {}
     for claim in claims:
         by_key.setdefault(claim.purchase, {})[claim.index] = claim
     return [
@@ -91,7 +94,7 @@ def purchases(
 
 
 def _view(
-    claims: dict[int, Claim], *, whole: bool, config: KarpenterConfig, now_s: float
+    claims: dict[int, NodeClaim], *, whole: bool, config: KarpenterConfig, now_s: float
 ) -> PurchaseView:
     first = claims[min(claims)]
     nodes, total = first.nodes, sum(count for _, count in first.nodes)
@@ -121,25 +124,25 @@ def steps(
     nodes: Mapping[NodeName, NodeState],
     config: KarpenterConfig,
     now_s: float,
-) -> Steps:
+) -> PurchaseSteps:
     """Return what to change about the purchases that exist.
 
     `wanted` has the base of the demand of each gang that waits, or None for one that has nodes and
-    whose pods do not run yet. A purchase of another base is for a gang that changed or is gone.
+    and pods that do not run yet. A purchase of another base is for a gang that changed or is gone.
     """
-    found = Steps()
-    promised = {one.key for one in existing if wanted.get(one.gang, "") in (None, one.base)}
+    found = PurchaseSteps()
+    reserved = {one.key for one in existing if wanted.get(one.gang, "") in (None, one.base)}
     topped_up = {
-        one.gang for one in existing if one.state is PurchaseState.COMING and one.key in promised
+        one.gang for one in existing if one.state is PurchaseState.COMING and one.key in reserved
     }
     for one in existing:
-        if one.state is PurchaseState.COMING and one.key in promised:
+        if one.state is PurchaseState.COMING and one.key in reserved:
             total = sum(count for _, count in one.nodes)
             found.create += [(one, index) for index in range(total) if index not in one.claims]
             continue
         arrived = one.state is PurchaseState.ARRIVED
-        waits = now_s - one.since_s < config.promised_s and arrived
-        held = one.key in promised and (waits or one.gang in topped_up)
+        waits = now_s - one.since_s < config.reserved_s and arrived
+        held = one.key in reserved and (waits or one.gang in topped_up)
         for claim in one.claims.values():
             node = nodes.get(claim.node) if claim.node is not None else None
             if held and arrived:
@@ -151,13 +154,13 @@ def steps(
 
 
 def _give_back(
-    claim: Claim,
+    claim: NodeClaim,
     node: NodeState | None,
     *,
     held: bool,
     config: KarpenterConfig,
     now_s: float,
-    found: Steps,
+    found: PurchaseSteps,
 ) -> None:
     """Close an idle node first, so that no gang is placed there; give a closed node back."""
     if claim.node is None or node is None:  # it is not there yet, or not any more

@@ -27,7 +27,7 @@ Nodes = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class NodeClaim:
     """A NodeClaim of ours: the node of one index of a purchase.
 
     A purchase is known by the `base` of its gang's demand and the number of its `attempt`, and each
@@ -82,12 +82,12 @@ def pool_of(nodes: Nodes, index: int) -> str:
     return ""
 
 
-def written_nodes(nodes: Nodes) -> str:
+def written_purchase(nodes: Nodes) -> str:
     """Return nodes as an annotation has them: `p5=4,a100=1`."""
     return ",".join(f"{pool}={count}" for pool, count in nodes)
 
 
-def read_nodes(text: str) -> Nodes | None:
+def read_purchase(text: str) -> Nodes | None:
     """Return the nodes of an annotation, or None if it has another form."""
     found = [_NODES.fullmatch(part) for part in text.split(",")[:64]]
     if any(match is None for match in found):
@@ -181,7 +181,7 @@ _pools = msgspec.json.Decoder(_Pools)
 class ClaimPage:
     """Claims of ours, and what all claims of a NodePool have, ours and others."""
 
-    ours: list[Claim] = field(default_factory=list)
+    ours: list[NodeClaim] = field(default_factory=list)
     used: dict[str, dict[str, int]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -201,18 +201,18 @@ def add_claims(content: bytes, page: ClaimPage) -> str:
     return decoded.metadata.continue_
 
 
-def _claim(item: _Claim) -> Claim | None:
+def _claim(item: _Claim) -> NodeClaim | None:
     """Return a claim of ours, or None; NodeClaims have no namespace, so no tenant writes them."""
     metadata = item.metadata
     match = _NAME.fullmatch(metadata.name)
-    nodes = read_nodes(metadata.annotations.get(names.PURCHASE_ANNOTATION, ""))
+    nodes = read_purchase(metadata.annotations.get(names.PURCHASE_ANNOTATION, ""))
     if match is None or nodes is None or names.PROVISIONING_LABEL not in metadata.labels:
         return None
     conditions = {one.type: one for one in item.status.conditions}
     registered = conditions.get("Registered", _Condition())
     launched = conditions.get("Launched", _Condition())
     ready = registered.status == "True" and bool(item.status.node_name)
-    return Claim(
+    return NodeClaim(
         metadata.name,
         metadata.uid,
         GangId(metadata.annotations.get(names.PROVISIONED_GANG_ANNOTATION, "")),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api import names
-from gangsched.config import KarpenterPool
+from gangsched.autoscaling_config import KarpenterPool
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.node_pools import NodePool
 from gangsched.kube.decoding.cluster.nodes import node_fact
@@ -15,12 +15,12 @@ from gangsched.kube.provisioning.karpenter.objects import (
     API,
     DO_NOT_DISRUPT,
     NODE_POOL_LABEL,
-    Claim,
+    NodeClaim,
     NodePoolState,
     Nodes,
     claim_name,
     pool_of,
-    written_nodes,
+    written_purchase,
 )
 
 INSTANCE_TYPE = "node.kubernetes.io/instance-type"
@@ -32,10 +32,10 @@ CLOSED = {"key": names.CLOSED_TAINT, "effect": "NoSchedule"}
 def core_pools(
     pools: Sequence[KarpenterPool],
     states: Mapping[str, NodePoolState],
-    claims: Sequence[Claim],
+    claims: Sequence[NodeClaim],
     arrivals: Mapping[str, float],
 ) -> list[NodePool]:
-    """Return the pools with the room that their NodePools leave; without a NodePool it is none.
+    """Return the pools with as many nodes left as their NodePools allow.
 
     Raises:
         DecodeError: an amount in the settings or a NodePool is malformed.
@@ -47,23 +47,23 @@ def core_pools(
         if state is None or not state.ready:
             continue
         own = sum(claim.pool == pool.name for claim in claims)
-        room = min(pool.nodes_max - own, room_of(pool, state))
+        left = min(pool.nodes_max - own, nodes_left(pool, state))
         template = node_fact(msgspec.json.encode(_node(pool, state))).node
         arrival_s = arrivals.get(pool.name, pool.arrival_s)
-        found.append(NodePool(pool.name, template, max(room, 0), pool.price, pool.spot, arrival_s))
+        found.append(NodePool(pool.name, template, max(left, 0), pool.price, pool.spot, arrival_s))
     return found
 
 
-def room_of(pool: KarpenterPool, state: NodePoolState) -> int:
+def nodes_left(pool: KarpenterPool, state: NodePoolState) -> int:
     """Return how many more nodes of a pool the limits of its NodePool allow."""
     amounts = parse_amounts(dict(pool.resources))
-    room = 1000
+    left = 1000
     for name, limit in state.limits.items():
         if name == "nodes":
-            room = min(room, limit - state.nodes)
+            left = min(left, limit - state.nodes)
         elif amounts.get(name):
-            room = min(room, (limit - state.used.get(name, 0)) // amounts[name])
-    return room
+            left = min(left, (limit - state.used.get(name, 0)) // amounts[name])
+    return left
 
 
 def within_limits(
@@ -129,7 +129,7 @@ def claim_body(
                 **state.annotations,
                 DO_NOT_DISRUPT: "true",
                 names.PROVISIONED_GANG_ANNOTATION: gang,
-                names.PURCHASE_ANNOTATION: written_nodes(nodes),
+                names.PURCHASE_ANNOTATION: written_purchase(nodes),
             },
         },
         "spec": spec,

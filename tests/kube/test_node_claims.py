@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 from builders import GPU
 
-from gangsched.config import ConfigError, KarpenterConfig, load_config
+from gangsched.autoscaling_config import KarpenterConfig
+from gangsched.config import ConfigError, load_config
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.kube.provisioning.karpenter.decide import (
     NodeState,
@@ -15,12 +16,12 @@ from gangsched.kube.provisioning.karpenter.decide import (
     steps,
 )
 from gangsched.kube.provisioning.karpenter.objects import (
-    Claim,
     ClaimPage,
+    NodeClaim,
     add_claims,
     decode_pools,
-    read_nodes,
-    written_nodes,
+    read_purchase,
+    written_purchase,
 )
 from gangsched.kube.provisioning.karpenter.pools import claim_body, core_pools, within_limits
 
@@ -44,9 +45,9 @@ IDLE, BUSY, CLOSED = (
 )
 
 
-def claim(index, node=None, **more) -> Claim:
+def claim(index, node=None, **more) -> NodeClaim:
     name = f"{BASE}-1-{index}"
-    known = Claim(name, f"u{index}", GANG, BASE, 1, index, TWO, 100.0)
+    known = NodeClaim(name, f"u{index}", GANG, BASE, 1, index, TWO, 100.0)
     there = {"node": NodeName(node), "ready_s": 400.0} if node else {}
     return replace(known, **{**there, **more})
 
@@ -113,7 +114,7 @@ def test_nodes_are_opened_together():
     here = (claim(0, "a"), claim(1, "b"))
     assert todo(claim(0, "a"), claim(1), nodes={"a": CLOSED}) == NOTHING
     assert todo(*here, nodes={"a": CLOSED, "b": CLOSED})["open"] == ["a", "b"]
-    assert todo(*here, nodes={"a": IDLE, "b": IDLE}) == NOTHING, "promised"
+    assert todo(*here, nodes={"a": IDLE, "b": IDLE}) == NOTHING, "reserved"
 
 
 @pytest.mark.parametrize("wanted", [{}, {GANG: "another"}])
@@ -246,14 +247,14 @@ def test_claims_of_others_only_count():
 
 
 def test_a_pool_has_room_within_its_limits():
-    def room(page=None, claims=(), **limits):
+    def left(page=None, claims=(), **limits):
         pools = core_pools(CONFIG.pools[:1], node_pools(page, **limits), claims, {"p5": 60.0})
-        return [(pool.room, pool.arrival_s) for pool in pools]
+        return [(pool.nodes_left, pool.arrival_s) for pool in pools]
 
-    assert room(**{GPU: "32"}) == [(4, 60.0)]
-    assert room(nodes="3") == [(3, 60.0)]
-    assert room(listed(body()), **{GPU: "32"}) == [(3, 60.0)]
-    assert room(listed(body(), body(1)), **{GPU: "8"}) == [(0, 60.0)]
+    assert left(**{GPU: "32"}) == [(4, 60.0)]
+    assert left(nodes="3") == [(3, 60.0)]
+    assert left(listed(body()), **{GPU: "32"}) == [(3, 60.0)]
+    assert left(listed(body(), body(1)), **{GPU: "8"}) == [(0, 60.0)]
     assert core_pools(CONFIG.pools, {}, (), {}) == [], "there is no NodePool of that name"
 
 
@@ -273,9 +274,9 @@ def test_nodes_of_a_pool_look_like_those_that_will_come():
 
 
 def test_nodes_are_written_as_text():
-    assert read_nodes(written_nodes((("a", 1), ("p5", 4)))) == (("a", 1), ("p5", 4))
+    assert read_purchase(written_purchase((("a", 1), ("p5", 4)))) == (("a", 1), ("p5", 4))
     for text in ("", "p5", "p5=0", "p5=x", "P5=1", "p5=1,", "p5=-1"):
-        assert read_nodes(text) is None
+        assert read_purchase(text) is None
 
 
 @pytest.mark.parametrize(
