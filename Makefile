@@ -15,7 +15,7 @@ UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
 COMPILED := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
-.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray web-tests autoscale
+.PHONY: help demo test check quick long steady mutations bench chaos fuzz frameworks operators katib llm tracking cache ray web-tests autoscale karpenter
 .PHONY: crds golden dashboards docs pictures bounds chart versions image lock clean
 .PHONY: programs test-programs
 
@@ -151,6 +151,9 @@ frameworks: $(VENV)/ready programs  ## TensorFlow, JAX and XGBoost (2 GB), and t
 
 autoscale: $(VENV)/ready programs  ## Nodes for whole gangs, against a stand-in for Cluster Autoscaler
 	AUTOSCALE=1 $(BIN)/pytest tests/integration/test_autoscaling.py
+
+karpenter: $(VENV)/ready programs  ## Nodes for whole gangs from the real Karpenter, with KWOK nodes
+	KARPENTER=1 $(BIN)/pytest tests/integration/test_karpenter.py
 
 web-tests: $(VENV)/ready  ## The pages in a Chromium of this machine (Debian: apt install chromium), with axe
 	@$(UV) --require-hashes -r requirements-web.lock

@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from gangsched.autoscaling_config import KarpenterConfig, ProvisioningConfig
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
 
@@ -175,40 +176,6 @@ class TrackingConfig(BaseModel):
     """Other values for namespaces, by name."""
 
 
-_CLASS = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-Parameter = Annotated[str, Field(max_length=255)]
-
-
-class ProvisioningConfig(BaseModel):
-    """How nodes are requested from Cluster Autoscaler for gangs that lack nodes."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    class_name: str = Field(
-        "best-effort-atomic-scale-up.autoscaling.x-k8s.io", pattern=_CLASS, max_length=253
-    )
-    """Class of the requests (`provisioningClassName`)."""
-
-    parameters: dict[Parameter, Parameter] = Field(default_factory=dict, max_length=100)
-    """Parameters of the class, such as `{ValidUntilSeconds: "600"}`."""
-
-    after_s: float = Field(10.0, ge=0)
-    """Seconds that a gang lacks nodes before they are requested. Most gangs that end or are
-    preempted for it leave their nodes by then."""
-
-    requests_max: int = Field(32, ge=1, le=1000)
-    """Requests that the autoscaler works on at once."""
-
-    namespace_max: int = Field(8, ge=1, le=1000)
-    """The same for one namespace, so that no namespace uses all of them."""
-
-    attempts: int = Field(5, ge=1, le=1000)
-    """Requests for one gang, one after the other, until it changes or starts."""
-
-    retry_s: float = Field(60.0, gt=0)
-    """Seconds between the end of a request and the next; doubles each time, to an hour at most."""
-
-
 class HistorySettings(BaseModel):
     """Where records of gangs that ended are kept."""
 
@@ -328,6 +295,10 @@ class SchedulerConfig(PolicyConfig):
     """Request nodes from Cluster Autoscaler for gangs that lack nodes; `{}` takes all defaults. Its
     fields are on the page about autoscaling. Default: no nodes are requested."""
 
+    karpenter: KarpenterConfig | None = None
+    """Buy nodes from Karpenter for gangs that lack nodes; not together with `provisioning`. Its
+    fields are on the page about autoscaling. Default: no nodes are bought."""
+
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
     others are `other`. Default: the first 100 with jobs."""
@@ -432,6 +403,12 @@ class SchedulerConfig(PolicyConfig):
         both = [name for name in RUN_VARIABLES if name in self.job_env]
         if self.tracking is not None and both:
             raise ValueError(f"tracking sets the variable {both[0]}; remove it from job_env")
+        return self
+
+    @model_validator(mode="after")
+    def _one_source_of_nodes(self) -> Self:
+        if self.provisioning is not None and self.karpenter is not None:
+            raise ValueError("karpenter and provisioning both bring nodes; remove one of them")
         return self
 
 

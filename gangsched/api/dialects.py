@@ -331,6 +331,7 @@ _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "schedule-timeout-seconds": ("scheduleTimeoutSeconds", _number),
     "after": ("dependencies", _dependencies),
     "series": ("series", _series),
+    "max-price-per-hour": ("maxPricePerHour", _number),
 }
 
 KEYS = frozenset(

@@ -37,6 +37,8 @@ KNOWN = frozenset(
         names.MIG_LABEL,
         names.PROVISIONING_LABEL,
         names.PROVISIONED_GANG_ANNOTATION,
+        names.PURCHASE_ANNOTATION,
+        names.CLOSED_TAINT,
         names.MIG_LAYOUT_ANNOTATION,
         *(key for key in names.INDEX_LABELS if key.startswith(dialects.OURS)),
         *(

@@ -89,10 +89,18 @@ MINIMUM_ANNOTATION = "gangsched.io/started-with"
 """gangsched writes it when it binds a pod: how many members of the gang had to start together."""
 
 PROVISIONING_LABEL = "gangsched.io/provisioning"
-"""gangsched writes it on the ProvisioningRequests that it creates, and deletes no others."""
+"""gangsched writes it on the ProvisioningRequests and NodeClaims that it creates, and deletes no
+others."""
 
 PROVISIONED_GANG_ANNOTATION = "gangsched.io/gang"
-"""gangsched writes it on a ProvisioningRequest: the gang that the nodes are for."""
+"""gangsched writes it on a ProvisioningRequest or a NodeClaim: the gang that the nodes are for."""
+
+PURCHASE_ANNOTATION = "gangsched.io/purchase"
+"""gangsched writes it on a NodeClaim: how many nodes of each pool belong together (`p5=4`)."""
+
+CLOSED_TAINT = "gangsched.io/closed"
+"""Taint of a node that gangsched bought and that no pod may use: others are still to come, or it is
+about to be given back."""
 
 MIG_LABEL = "gangsched.io/mig"
 MIG_DYNAMIC = "dynamic"

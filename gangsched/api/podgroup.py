@@ -151,6 +151,13 @@ class PodGroupSpec(ApiModel):
     series: SeriesSpec | None = Field(
         None, description="Series of the gang: at most maxRunning gangs of it run at a time."
     )
+    maxPricePerHour: int | None = Field(  # noqa: N815
+        None,
+        ge=0,
+        le=1_000_000,
+        description="What the nodes that are bought for the gang may cost for an hour, by the "
+        "prices of the administrator. Default: no limit.",
+    )
 
 
 class Assignment(ApiModel):

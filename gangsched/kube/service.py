@@ -40,6 +40,7 @@ from gangsched.kube.informers.context import ClusterConfig, GangContext
 from gangsched.kube.informers.informers import Informers
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.watches import Watches
+from gangsched.kube.provisioning.karpenter.buyer import Buyer
 from gangsched.kube.provisioning.provisioner import Provisioner
 from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.gang_progress import pod_counts
@@ -136,9 +137,7 @@ class Scheduler:
             partial(self._make_dispatcher, make_binder),
             dispatch=_ignore if read_only else dispatch,
             audit_log=None if read_only else audit_log,
-            recorder=GangRecorder(self.engine.view, records, config.gpu_prices)
-            if records is not None
-            else None,
+            recorder=self._recorder(records),
             now_s=self.now_s,
             on_fact=on_fact,
             on_orders=self._wake.set,
@@ -163,6 +162,7 @@ class Scheduler:
             start=None if read_only else self.pods.start,
         )
         self.provisioner = self._make_provisioner()
+        self.buyer = self._make_buyer()
         self.background = self._make_background()
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
@@ -229,6 +229,7 @@ class Scheduler:
             self._config,
             self.metrics,
             self.now_s,
+            self.buyer.pools if self.buyer is not None else tuple,
         )
 
     def _stored(self) -> Mapping[str, Work]:
@@ -236,11 +237,23 @@ class Scheduler:
         interval_s, provisioner = self._config.history_interval_s, self.provisioner
         return {
             **({"requests for nodes": provisioner.run} if provisioner else {}),
+            **({"nodes of Karpenter": self.buyer.run} if self.buyer else {}),
             "history": partial(self.history.run, self.engine.history, interval_s),
             "what gangs have been through": partial(self.past.run, self.engine.view),
             "whether users are known": self.users.run,
             "the names that are served": lambda: self.served.run(self.cluster.names),
         }
+
+    def _recorder(self, records: RecordSink | None) -> GangRecorder | None:
+        if records is None:
+            return None
+        return GangRecorder(self.engine.view, records, self._config.gpu_prices)
+
+    def _make_buyer(self) -> Buyer | None:
+        config = self._config.karpenter
+        if config is None:
+            return None
+        return Buyer(self._client, self.engine.view, config, self.status.hint, self.now_s)
 
     def _make_provisioner(self) -> Provisioner | None:
         config = self._config.provisioning

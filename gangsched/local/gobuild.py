@@ -48,7 +48,8 @@ class GoPackage:
     """What is built: a package of a module, and how it is compiled and linked.
 
     `module` is the folder with go.mod; `gcflags` are pairs of a pattern of packages and the flags
-    they are compiled with, of which the last that matches counts.
+    they are compiled with, of which the last that matches counts. `toolchain` names a version of
+    Go that is newer than the installed one may be.
     """
 
     module: Path
@@ -56,6 +57,7 @@ class GoPackage:
     ldflags: str = ""
     tags: str = ""
     gcflags: tuple[tuple[str, str], ...] = ()
+    toolchain: str = "local"
 
     def flags(self) -> list[str]:
         """Return the flags that `go build` and `go list` share."""
@@ -118,7 +120,7 @@ def build(go: str, source: GoPackage, target: Path, progress: Progress) -> None:
             packages = _to_compile(go, source, folder, name)
         tracker = Tracker(name, packages, progress)
         command = [go, "build", "-v", *source.flags(), "-o", str(built), source.package]
-        _follow(command, folder, tracker)
+        _follow(command, folder, go_environment(source.toolchain), tracker)
         built.rename(target)
     progress(f"built {name} in {time.monotonic() - started_s:.0f} s")
 
@@ -143,12 +145,15 @@ def run(
     return done.stdout
 
 
-def go_environment() -> dict[str, str]:
-    """Return the environment of the Go toolchain: the installed version of it, no C compiler."""
+def go_environment(toolchain: str = "local") -> dict[str, str]:
+    """Return the environment of the Go toolchain, no C compiler.
+
+    `toolchain` is GOTOOLCHAIN: the installed version, or one that Go loads as a module.
+    """
     of_each_mib = psutil.virtual_memory().total // (os.cpu_count() or 1) // 2**21
     return os.environ | {
         "CGO_ENABLED": "0",
-        "GOTOOLCHAIN": "local",
+        "GOTOOLCHAIN": toolchain,
         "GOFLAGS": "",
         "GOGC": _GOGC,
         "GOMEMLIMIT": f"{of_each_mib}MiB",
@@ -199,7 +204,7 @@ def _standard_library(go: str, source: GoPackage, folder: Path) -> Iterator[None
     process = subprocess.Popen(
         command,
         cwd=folder,
-        env=go_environment(),
+        env=go_environment(source.toolchain),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -217,7 +222,9 @@ def _to_compile(go: str, source: GoPackage, folder: Path, name: str) -> dict[str
     form = '{{if .Stale}}{{.ImportPath}}\t{{.Dir}}\t{{join .GoFiles "/"}}{{end}}'
     command = [go, "list", "-deps", *source.flags(), "-f", form, source.package]
     packages = {}
-    for row in run(command, f"looking at {name}", cwd=folder, env=go_environment()).splitlines():
+    for row in run(
+        command, f"looking at {name}", cwd=folder, env=go_environment(source.toolchain)
+    ).splitlines():
         package, place, files = row.split("\t")
         packages[package] = sum(_size(Path(place) / file) for file in files.split("/"))
     return packages
@@ -230,13 +237,15 @@ def _size(path: Path) -> int:
         return 0
 
 
-def _follow(command: list[str], folder: Path, tracker: Tracker) -> None:
+def _follow(
+    command: list[str], folder: Path, environment: Mapping[str, str], tracker: Tracker
+) -> None:
     """Run `go build -v`, which names each package that it compiles."""
     output: deque[str] = deque(maxlen=40)
     with subprocess.Popen(
         command,
         cwd=folder,
-        env=go_environment(),
+        env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

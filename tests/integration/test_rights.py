@@ -34,6 +34,7 @@ _EXISTS = "what is to be created exists already: whose is it?"
 _MPI = "MPIJobs, where Open MPI is installed"
 _OWNERS = "clusters with the admission plugin OwnerReferencesPermissionEnforcement"
 _MENDED = "somebody changed what a job needs"
+_KARPENTER = "clusters with Karpenter: `make karpenter`"
 _AUTOSCALED = "clusters with an autoscaler: `make autoscale`"
 _TTL = "ttlSecondsAfterFinished of each kind; tried with PyTorchJobs"
 _OPERATED = "clusters with the operator of this kind: `make operators`"
@@ -59,6 +60,8 @@ UNUSED: dict[Right, str] = {
         for verb in ("list", "create", "delete")
     },
     ("", "podtemplates", "create"): _AUTOSCALED,
+    **{("karpenter.sh", "nodeclaims", verb): _KARPENTER for verb in ("list", "create", "delete")},
+    ("karpenter.sh", "nodepools", "list"): _KARPENTER,
     ("batch", "jobs", "get"): _EXISTS,
     ("jobset.x-k8s.io", "jobsets", "get"): _EXISTS,
     ("kubeflow.org", "suggestions", "get"): _EXISTS,

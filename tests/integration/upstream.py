@@ -25,7 +25,8 @@ class Operator:
 
     `folder` holds our go.mod; `deployment` is what of the manifests runs the program, with the
     `arguments` that are written there. It makes the `certificate` of its webhooks itself, in a
-    Secret of that name. `apart` is what its overlay brings of others, and is left out.
+    Secret of that name. `apart` is what its overlay brings of others, and is left out. `toolchain`
+    is a version of Go that it needs and that may not be installed.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Operator:
     arguments: tuple[str, ...] = ()
     certificate: str = ""
     apart: str = ""
+    toolchain: str = "local"
 
     @property
     def folder(self) -> Path:
@@ -50,7 +52,12 @@ class Operator:
             BuildError: what the Go toolchain said.
 
         """
-        source = GoPackage(self.folder, f"{self.module}/{self.package}", gcflags=_COMPILED)
+        source = GoPackage(
+            self.folder,
+            f"{self.module}/{self.package}",
+            gcflags=_COMPILED,
+            toolchain=self.toolchain,
+        )
         return components.ensure(print, (Component((self.name,), source),)) / self.name
 
     def source(self) -> Path:
@@ -58,7 +65,10 @@ class Operator:
         go = components.go_toolchain(print)
         command = [go, "list", "-m", "-f", "{{.Dir}}", self.module]
         found = gobuild.run(
-            command, "finding the module", cwd=self.folder, env=gobuild.go_environment()
+            command,
+            "finding the module",
+            cwd=self.folder,
+            env=gobuild.go_environment(self.toolchain),
         )
         return Path(found.strip())
 
@@ -175,6 +185,17 @@ KUBERAY = Operator(
     deployment="kuberay-operator",
     arguments=("--feature-gates=RayClusterStatusConditions=true",),
 )
+
+KARPENTER = Operator(
+    name="karpenter",
+    module="sigs.k8s.io/karpenter",
+    package="kwok",
+    overlay="",
+    namespace="",
+    deployment="",
+    toolchain="go1.26.9",
+)
+"""With its provider of KWOK nodes. It has a Helm chart alone, so it runs beside the plane."""
 
 
 @contextlib.contextmanager

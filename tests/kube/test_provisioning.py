@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from builders import GPU, an_engine, needs, waiting
 
-from gangsched.config import ProvisioningConfig
+from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core import facts as f
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId

@@ -52,7 +52,8 @@ class Gang:
     `checkpoint_s` is when its work was last saved. With `checkpoint_grace_s` it saves its work when
     a stop is announced, within so many seconds (not part of its checksum). `movable` gangs may be
     moved to other nodes, once they ran for `min_runtime_s`. It is planned once its `dependencies`
-    hold and its `series` has a free place (neither is part of its checksum).
+    hold and its `series` has a free place (neither is part of its checksum). Nodes that are bought
+    for it may cost `price_max` for an hour.
     """
 
     id: GangId
@@ -79,6 +80,7 @@ class Gang:
     checkpoint_grace_s: float | None = field(default=None, repr=False)
     dependencies: tuple[Dependency, ...] = field(default=(), repr=False)
     series: Series | None = field(default=None, repr=False)
+    price_max: float | None = field(default=None, repr=False)
 
     @property
     def account(self) -> tuple[str, str]:

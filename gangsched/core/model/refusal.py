@@ -80,7 +80,7 @@ class Remedy:
     """A change that would let the gang run now, or the moment it will by itself.
 
     Each was checked by planning the gang with it. `kind` is machine-readable: level, members,
-    spread, exclusive, gpu-kind, avoid, node, wait, move. `at_s` is set where time helps.
+    spread, exclusive, gpu-kind, avoid, node, pool, wait, move. `at_s` is set where time helps.
     """
 
     kind: str

@@ -4,18 +4,24 @@ Counting finds what may help, and is cheap. A remedy is reported only when a who
 starts the gang: with quotas, permissions, reservations of other gangs, and all pending gangs.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.node_pools import NodePool, Purchase
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Reason, Refusal, Remedy, format_amount, plural
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.placement.demand import pod_classes
 from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.objectives import main_resource
+from gangsched.core.placement.purchases import (
+    cheapest_purchase,
+    purchase_remedy,
+    with_purchase,
+)
 from gangsched.core.placement.relaxations import relaxations, with_fewer
 from gangsched.core.snapshot import RunningGang, Snapshot
 from gangsched.core.what_if import left_free, without_gangs
@@ -42,14 +48,20 @@ _UNHELPED = frozenset(
 """Refusals that neither a changed request nor waiting can lift."""
 
 
-def advise(waiting: PendingGang, snapshot: Snapshot, refusal: Refusal, starts: Starts) -> Refusal:
+def advise(
+    waiting: PendingGang,
+    snapshot: Snapshot,
+    refusal: Refusal,
+    starts: Starts,
+    pools: Sequence[NodePool] = (),
+) -> Refusal:
     """Return the refusal with remedies; a gang with an invalid request gets none.
 
-    The snapshot has to hold all pending gangs.
+    The snapshot has to hold all pending gangs. `pools` can make more nodes.
     """
     if refusal.reason in _UNHELPED:
         return refusal
-    advisor = _Advisor(waiting, snapshot, refusal, starts)
+    advisor = _Advisor(waiting, snapshot, refusal, starts, pools)
     try:
         remedies = tuple(advisor.remedies())
     except MisconfiguredError:
@@ -65,8 +77,12 @@ class _Advisor:
     snapshot: Snapshot
     refusal: Refusal
     starts: Starts
+    pools: Sequence[NodePool] = ()
 
     def remedies(self) -> Iterator[Remedy]:
+        bought = self._bought()
+        if bought is not None:
+            yield bought
         scope = resolve_constraints(self.waiting, self.snapshot.cluster)
         helped: set[str] = set()
         for relaxation in relaxations(self.waiting, scope):
@@ -76,6 +92,17 @@ class _Advisor:
         for remedy in (self._fewer(), self._one_node(), self._released()):
             if remedy is not None:
                 yield remedy
+
+    def _bought(self) -> Remedy | None:
+        """Find the cheapest nodes to buy."""
+        if not self.pools:
+            return None
+        found = cheapest_purchase(_unknown(self.waiting), self.snapshot, self.pools)
+        if not isinstance(found, Purchase) or not found.nodes:
+            return None
+        then = with_purchase(self.snapshot, self.pools, found)
+        helps = self.starts(_unknown(self.waiting), then, None)
+        return purchase_remedy(found) if helps else None
 
     def _helps(self, changed: PendingGang) -> bool:
         """Return whether a changed gang would start now."""

@@ -91,6 +91,7 @@ def pod_group(
         charged=status.queue,
         dependencies=dependencies,
         series=start_conditions.series(spec),
+        price_max=spec.maxPricePerHour,
     )
     return gang, status, group.metadata.uid
 

@@ -4,30 +4,14 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from gangsched.config import ProvisioningConfig
-from gangsched.core.model.gangs import PendingGang
+from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import GpuTypes
-from gangsched.core.planning.admission import may_not_borrow, quota_refusal
-from gangsched.core.quota.charges import charge_of, gpu_types_to_try
 from gangsched.core.quota.usage import Usage
+from gangsched.kube.provisioning.demand import GangDemand, charge_if_allowed
 from gangsched.kube.provisioning.request import NodeRequest
 
 _RETRY_MAX_S = 3600.0
-
-
-@dataclass(frozen=True, slots=True)
-class GangDemand:
-    """A gang that may have a request, by the base of its name.
-
-    Once the gang has nodes, `base` and `pending` are None: a request is kept until its pods run. A
-    gang that does not `lack` nodes keeps its request, and gets no new one.
-    """
-
-    gang: GangId
-    base: str | None = None
-    pending: PendingGang | None = None
-    lacks: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +49,7 @@ def decide_requests(
         namespace = want.gang.partition("/")[0]
         full = live[namespace] >= config.namespace_max or live.total() >= config.requests_max
         if want.pending is not None and (
-            (full and not _runs(request)) or not _charged(want.pending, usage, kinds)
+            (full and not _runs(request)) or not charge_if_allowed(want.pending, usage, kinds)
         ):
             if request is not None and _runs(request):
                 decision.delete.append(request)
@@ -109,14 +93,3 @@ def _next_attempt(
         return None
     pause_s = min(config.retry_s * 2.0 ** min(request.attempt - 1, 20), _RETRY_MAX_S)
     return request.attempt + 1 if now_s >= request.since_s + pause_s else None
-
-
-def _charged(pending: PendingGang, usage: Usage, kinds: GpuTypes) -> bool:
-    """Charge a gang to its queue; return False if the queue has no quota left for it."""
-    for kind in gpu_types_to_try(pending, usage):
-        charge = kinds.with_gpu_types(charge_of(pending), kind)
-        refusal = may_not_borrow(pending, usage, charge) or quota_refusal(pending, usage, charge)
-        if refusal is None:
-            usage.charge(pending.gang.queue, charge, firm=not pending.gang.preemptible)
-            return True
-    return False

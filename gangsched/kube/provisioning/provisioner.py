@@ -5,23 +5,22 @@ of the requests, so a process that starts continues where an earlier process sto
 """
 
 import asyncio
-import heapq
 import json
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from gangsched.api import names
-from gangsched.config import ProvisioningConfig
+from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId, PodName
-from gangsched.core.model.refusal import Reason
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
-from gangsched.kube.provisioning.decide import GangDemand, decide_requests
+from gangsched.kube.provisioning.decide import decide_requests
+from gangsched.kube.provisioning.demand import GangDemand, GangDemands
 from gangsched.kube.provisioning.request import (
     API,
     GROUP,
@@ -29,7 +28,6 @@ from gangsched.kube.provisioning.request import (
     NodeRequest,
     Phase,
     PodSet,
-    base_name,
     consuming,
     decode_requests,
     request_body,
@@ -42,22 +40,6 @@ log = logging.getLogger(__name__)
 
 Hint = Callable[[GangId, str, str], None]
 """Writes an Event about a gang: gang, message, reason."""
-
-_LACKS_NODES = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOO_LARGE, Reason.UNSATISFIABLE})
-"""Refusals that more nodes may end. They come after all rules and quotas of the queue."""
-
-_KEEPS = _LACKS_NODES | {
-    Reason.BACKING_OFF,
-    Reason.BEHIND,
-    Reason.BLOCKED,
-    Reason.FREEING_CAPACITY,
-    Reason.TOPOLOGY,
-}
-"""Refusals with which a gang keeps the request that it has. The nodes may be partly there."""
-
-_HAS_NODES = (State.RESERVED, State.BINDING, State.BROKEN)
-_LOOKED_AT = 4
-"""Gangs without a request that a pass looks at, for each request that may exist."""
 
 _PASS_S = 2.0
 _ABSENT_S = 30.0
@@ -86,9 +68,7 @@ class Provisioner:
         """Take `annotations`, which pods of a gang get when they are bound."""
         self._client, self._view, self._config = client, view, config
         self._annotations, self._hint, self._now_s = annotations, hint, now_s
-        self._lacks_since: dict[GangId, float] = {}
-        self._impossible: dict[GangId, str] = {}
-        """Gangs, by the base of their requests, with pods that no request can describe."""
+        self._demands = GangDemands(view, config.after_s, config.requests_max)
         self._complete: set[str] = set()
         """Requests, by uid, with all their templates."""
         self._reported: dict[str, Phase] = {}
@@ -127,7 +107,12 @@ class Provisioner:
         now_s = self._now_s()
         usage, kinds = self._view.ledger.usage, self._view.ledger.gpu_types
         decision = decide_requests(
-            self._wants(requests, now_s), requests, usage, kinds, self._config, now_s
+            self._demands.wants({request.gang for request in requests}, now_s),
+            requests,
+            usage,
+            kinds,
+            self._config,
+            now_s,
         )
         live = decision.live
         self._annotations.clear()
@@ -160,45 +145,6 @@ class Provisioner:
             if not more:
                 break
         return requests
-
-    def _wants(self, requests: Iterable[NodeRequest], now_s: float) -> list[GangDemand]:
-        """Return the gangs that may have a request, the highest priority first, then the oldest.
-
-        Only so many gangs without a request are looked at as may get one soon.
-        """
-        requested = {request.gang for request in requests}
-        gangs, lacking = self._view.gangs, {}
-        for gang, refusal in self._view.refusals.items():
-            if refusal.reason in _LACKS_NODES and gang in gangs:
-                lacking[gang] = self._lacks_since.get(gang, now_s)
-        self._lacks_since = lacking
-        self._impossible = {gang: at for gang, at in self._impossible.items() if gang in gangs}
-        due = {gang for gang, at_s in lacking.items() if now_s - at_s >= self._config.after_s}
-
-        def turn(gang: GangId) -> tuple[int, float, GangId]:
-            return -gangs[gang].priority(), gangs[gang].waits_since_s(), gang
-
-        some = heapq.nsmallest(_LOOKED_AT * self._config.requests_max, due - requested, key=turn)
-        known = [gang for gang in requested if gang in gangs]
-        wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
-        return [want for want in wants if want is not None]
-
-    def _want(self, gang: GangId, *, lacks: bool) -> GangDemand | None:
-        state = self._view.gangs[gang]
-        if state.spec is None or state.undeclared:
-            return None
-        if state.state in _HAS_NODES:
-            return GangDemand(gang)
-        refusal = self._view.refusals.get(gang)
-        if state.state is not State.PENDING or (refusal and refusal.reason not in _KEEPS):
-            return None
-        if not state.is_plannable():  # in back-off
-            return GangDemand(gang)
-        pending = self._view.pending(gang)
-        base = base_name(gang, state.waits_since_s(), required_sets(pending))
-        return (
-            None if self._impossible.get(gang) == base else GangDemand(gang, base, pending, lacks)
-        )
 
     # -- API calls ----------------------------------------------------------------------------
 
@@ -305,7 +251,7 @@ class Provisioner:
 
     def _refuse(self, gang: GangId, base: str, problem: str) -> None:
         """Request nothing for a gang until it changes, and report why."""
-        self._impossible[gang] = base
+        self._demands.exclude(gang, base)
         log.warning("no nodes are requested for %s: %s", gang, problem)
         self._hint(gang, f"No nodes can be requested: {problem[:300]}.", "NodesNotRequested")
 

@@ -157,6 +157,7 @@ class ExternalKind:
             implicit=self.copies,
             dependencies=start_conditions.dependencies(spec, metadata.name),
             series=start_conditions.series(spec),
+            price_max=spec.maxPricePerHour,
         )
         return replace(gang, **self.given(group.spec))
 

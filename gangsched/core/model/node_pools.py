@@ -1,0 +1,46 @@
+"""Nodes that do not exist yet: pools that can make more, and what a purchase of them is."""
+
+from dataclasses import dataclass
+
+from gangsched.core.model.nodes import Node
+
+POOLS_MAX = 64
+NODES_OF_POOL_MAX = 1000
+"""Nodes that one purchase takes from one pool at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodePool:
+    """Equal nodes that can be bought one by one.
+
+    `template` is such a node; its name does not matter. `nodes_left` more may be made now. `price`
+    is what one costs for an hour. The provider may take a `spot` node back. A node is there
+    `arrival_s` after it is bought, by experience.
+    """
+
+    name: str
+    template: Node
+    nodes_left: int
+    price: float = 0.0
+    spot: bool = False
+    arrival_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Purchase:
+    """Nodes for one whole gang: how many of each pool, the cheapest known."""
+
+    nodes: tuple[tuple[str, int], ...]
+    price: float
+    """Of all nodes, for an hour."""
+    arrival_s: float
+    """When the last node is there."""
+    proved: bool = True
+    """Whether no cheaper purchase exists, by the counts that were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoPurchase:
+    """Why no nodes can be bought for a gang."""
+
+    why: str

@@ -1,0 +1,108 @@
+"""Which gangs lack nodes, and whether their queues have the quota for them."""
+
+import heapq
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from gangsched.core.engine.gangs.member import State
+from gangsched.core.engine.view import EngineView
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.queues import GpuTypes
+from gangsched.core.model.refusal import Reason
+from gangsched.core.planning.admission import may_not_borrow, quota_refusal
+from gangsched.core.quota.charges import charge_of, gpu_types_to_try
+from gangsched.core.quota.usage import Usage
+from gangsched.kube.provisioning.request import base_name, required_sets
+
+_LACKS_NODES = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOO_LARGE, Reason.UNSATISFIABLE})
+"""Refusals that more nodes may end. They come after all rules and quotas of the queue."""
+
+_KEEPS = _LACKS_NODES | {
+    Reason.BACKING_OFF,
+    Reason.BEHIND,
+    Reason.BLOCKED,
+    Reason.FREEING_CAPACITY,
+    Reason.TOPOLOGY,
+}
+"""Refusals with which a gang keeps the request that it has. The nodes may be partly there."""
+
+_HAS_NODES = (State.RESERVED, State.BINDING, State.BROKEN)
+_LOOKED_AT = 4
+"""Gangs without a request that a pass looks at, for each request that may exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class GangDemand:
+    """A gang that may have a request, by the base of its name.
+
+    Once the gang has nodes, `base` and `pending` are None: a request is kept until its pods run. A
+    gang that does not `lack` nodes keeps its request, and gets no new one.
+    """
+
+    gang: GangId
+    base: str | None = None
+    pending: PendingGang | None = None
+    lacks: bool = False
+
+
+class GangDemands:
+    """Follows since when gangs lack nodes."""
+
+    def __init__(self, view: EngineView, after_s: float, requests_max: int) -> None:
+        self._view, self._after_s, self._requests_max = view, after_s, requests_max
+        self._lacks_since: dict[GangId, float] = {}
+        self._excluded: dict[GangId, str] = {}
+
+    def exclude(self, gang: GangId, base: str) -> None:
+        """Leave a gang out until it changes: no request can describe it."""
+        self._excluded[gang] = base
+
+    def wants(self, requested: AbstractSet[GangId], now_s: float) -> list[GangDemand]:
+        """Return the gangs that may have a request, the highest priority first, then the oldest.
+
+        `requested` have one. Of the others only so many are looked at as may get one soon.
+        """
+        gangs, lacking = self._view.gangs, {}
+        for gang, refusal in self._view.refusals.items():
+            if refusal.reason in _LACKS_NODES and gang in gangs:
+                lacking[gang] = self._lacks_since.get(gang, now_s)
+        self._lacks_since = lacking
+        self._excluded = {gang: at for gang, at in self._excluded.items() if gang in gangs}
+        due = {gang for gang, at_s in lacking.items() if now_s - at_s >= self._after_s}
+
+        def turn(gang: GangId) -> tuple[int, float, GangId]:
+            return -gangs[gang].priority(), gangs[gang].waits_since_s(), gang
+
+        some = heapq.nsmallest(_LOOKED_AT * self._requests_max, due - requested, key=turn)
+        known = [gang for gang in requested if gang in gangs]
+        wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
+        return [want for want in wants if want is not None]
+
+    def _want(self, gang: GangId, *, lacks: bool) -> GangDemand | None:
+        state = self._view.gangs[gang]
+        if state.spec is None or state.undeclared:
+            return None
+        if state.state in _HAS_NODES:
+            return GangDemand(gang)
+        refusal = self._view.refusals.get(gang)
+        if state.state is not State.PENDING or (refusal and refusal.reason not in _KEEPS):
+            return None
+        if not state.is_plannable():  # in back-off
+            return GangDemand(gang)
+        pending = self._view.pending(gang)
+        base = base_name(gang, state.waits_since_s(), required_sets(pending))
+        if self._excluded.get(gang) == base:
+            return None
+        return GangDemand(gang, base, pending, lacks)
+
+
+def charge_if_allowed(pending: PendingGang, usage: Usage, kinds: GpuTypes) -> bool:
+    """Charge a gang to its queue; return False if the queue has no quota left for it."""
+    for kind in gpu_types_to_try(pending, usage):
+        charge = kinds.with_gpu_types(charge_of(pending), kind)
+        refusal = may_not_borrow(pending, usage, charge) or quota_refusal(pending, usage, charge)
+        if refusal is None:
+            usage.charge(pending.gang.queue, charge, firm=not pending.gang.preemptible)
+            return True
+    return False

@@ -1,0 +1,1 @@
+"""Nodes for whole gangs from Karpenter: NodeClaims of our own, all of a purchase or none."""

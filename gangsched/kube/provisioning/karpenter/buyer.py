@@ -1,0 +1,368 @@
+"""Buys nodes from Karpenter for gangs that lack nodes, and gives them back.
+
+Each pass compares the NodeClaims that exist with the gangs. What was bought, for which gang, is in
+the claims, so a process that starts continues where an earlier process stopped. Only the memory of
+failures is lost with the process.
+"""
+
+import asyncio
+import logging
+import statistics
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gangsched.api import names
+from gangsched.autoscaling_config import KarpenterConfig
+from gangsched.core.engine.view import EngineView
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.node_pools import NodePool, Purchase
+from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
+from gangsched.core.progress import Progress, StoppedError
+from gangsched.kube.client.client import KubeClient
+from gangsched.kube.client.errors import Invalid, KubeError, NotFound
+from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.provisioning.demand import GangDemand, GangDemands, charge_if_allowed
+from gangsched.kube.provisioning.karpenter.calls import NodeCalls
+from gangsched.kube.provisioning.karpenter.decide import (
+    NodeState,
+    PurchaseKey,
+    PurchaseState,
+    PurchaseView,
+    purchases,
+    steps,
+)
+from gangsched.kube.provisioning.karpenter.objects import (
+    NodeClaim,
+    NodePoolState,
+    Nodes,
+)
+from gangsched.kube.provisioning.karpenter.pools import (
+    claim_body,
+    core_pools,
+    within_limits,
+)
+
+log = logging.getLogger(__name__)
+
+Hint = Callable[[GangId, str, str], None]
+"""Writes an Event about a gang: gang, message, reason."""
+
+_PASS_S = 2.0
+_ABSENT_S = 30.0
+_SEARCH_S = 10.0
+_SEARCHES = 4
+"""Gangs that a pass looks for nodes for."""
+_RETRY_MAX_S = 3600.0
+_SETTLE_S = 10.0
+"""Seconds that the planner has to place a gang on nodes that were opened."""
+
+
+class Buyer:
+    """Creates and deletes the NodeClaims of one scheduler."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        view: EngineView,
+        config: KarpenterConfig,
+        hint: Hint,
+        now_s: Callable[[], float],
+    ) -> None:
+        self._calls, self._view, self._config = NodeCalls(client), view, config
+        self._hint, self._now_s = hint, now_s
+        self._settings = {pool.name: pool for pool in config.pools}
+        self._demands = GangDemands(view, config.after_s, config.purchases_max)
+        self._created: set[PurchaseKey] = set()
+        self._coming: dict[PurchaseKey, PurchaseView] = {}
+        """The purchases with nodes to come when the last pass ended."""
+        self._arrived: set[PurchaseKey] = set()
+        self._opened: dict[PurchaseKey, float] = {}
+        """Since when all nodes of a purchase are open."""
+        self._failures: Counter[str] = Counter()
+        self._left_out: dict[str, float] = {}
+        """Until when a pool that did not make its nodes is left out."""
+        self._attempts: dict[str, int] = {}
+        self._refused: dict[GangId, tuple[str, str]] = {}
+        self._idle_since: dict[NodeName, float] = {}
+        self._pools: tuple[NodePool, ...] = ()
+        self._arrivals: dict[str, float] = {}
+
+    def pools(self) -> Sequence[NodePool]:
+        """Return the pools as they were at the last pass, for advice."""
+        return self._pools
+
+    async def run(self) -> None:
+        """Repeat passes until cancelled."""
+        absent = False
+        while True:
+            try:
+                await self.step()
+                absent = False
+            except NotFound:
+                if not absent:
+                    log.warning("there are no NodeClaims and NodePools of Karpenter here")
+                absent = True
+            except DecodeError as error:
+                log.warning("karpenter: %s", error)
+            await asyncio.sleep(_ABSENT_S if absent else _PASS_S)
+
+    async def step(self) -> None:
+        """Compare claims with gangs once, and change what differs.
+
+        Raises:
+            NotFound: the cluster has no such kind.
+            DecodeError: an amount of a pool is malformed.
+
+        """
+        page, states = await self._calls.read()
+        now_s = self._now_s()
+        existing = purchases(page.ours, self._created, self._config, now_s)
+        self._created &= {one.key for one in existing}
+        self._note_failures(existing, now_s)
+        self._pools = tuple(self._open_pools(states, page.ours, now_s))
+        demands = self._demands.wants({one.gang for one in existing}, now_s)
+        wanted = {want.gang: want.base for want in demands}
+        nodes = self._nodes(page.ours, now_s)
+        todo = steps(existing, wanted, nodes, self._config, now_s)
+        for one in existing:
+            self._report(one)
+        for one, index in todo.create:
+            await self._guarded(one.gang, self._create(one.gang, one.key, index, one.nodes, states))
+        whole = {one.key for one in existing if one.state is PurchaseState.COMING}
+        self._created |= whole  # what is missing of them was created just now
+        for name in todo.open:
+            await self._guarded(name, self._calls.set_closed(name, closed=False))
+        for name in todo.close:
+            await self._guarded(name, self._calls.set_closed(name, closed=True))
+        for claim in todo.delete:
+            await self._guarded(claim.gang, self._calls.delete(claim))
+        self._coming = {one.key: one for one in existing if one.state is PurchaseState.COMING}
+        gone = {claim.purchase for claim in todo.delete}
+        self._coming = {key: one for key, one in self._coming.items() if key not in gone}
+        await self._buy(demands, existing, nodes, states, now_s)
+
+    # -- what is there ------------------------------------------------------------------------
+
+    def _open_pools(
+        self, states: Mapping[str, NodePoolState], claims: Sequence[NodeClaim], now_s: float
+    ) -> list[NodePool]:
+        """Return the pools that are not left out, with the arrival times that were seen."""
+        took: dict[str, list[float]] = {}
+        for claim in claims:
+            if claim.node is not None:
+                took.setdefault(claim.pool, []).append(claim.ready_s - claim.created_s)
+        arrivals = {pool: max(statistics.median(times), 0.0) for pool, times in took.items()}
+        self._arrivals |= arrivals
+        self._left_out = {pool: at_s for pool, at_s in self._left_out.items() if at_s > now_s}
+        found = core_pools(self._config.pools, states, claims, self._arrivals)
+        return [pool for pool in found if pool.name not in self._left_out]
+
+    def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
+        """Return what the cluster shows of the nodes of claims."""
+        cluster, found = self._view.cluster, {}
+        idle: dict[NodeName, float] = {}
+        for claim in claims:
+            row = cluster.rows.get(claim.node) if claim.node is not None else None
+            if claim.node is None or row is None:
+                continue
+            node = cluster.nodes[row]
+            taints = node.taints if node is not None else ()
+            if not cluster.gangs_by_row.get(row):
+                idle[claim.node] = self._idle_since.get(claim.node, now_s)
+            closed = any(taint.key == names.CLOSED_TAINT for taint in taints)
+            found[claim.node] = NodeState(closed, idle.get(claim.node))
+        self._idle_since = idle
+        return found
+
+    def _note_failures(self, existing: Sequence[PurchaseView], now_s: float) -> None:
+        """Leave out pools that did not make their nodes, each time for longer."""
+        states = {one.key: one for one in existing}
+        for key, before in self._coming.items():
+            one = states.get(key)
+            if one is None:
+                blame = frozenset(pool for pool, _ in before.nodes)
+                why = f"Karpenter gave up all {sum(n for _, n in before.nodes)} nodes"
+            elif one.state in (PurchaseState.FAILED, PurchaseState.ENDING):
+                blame, why = one.blame, one.why
+            else:
+                continue
+            for pool in blame:
+                self._failures[pool] += 1
+                pause_s = self._config.retry_s * 2.0 ** min(self._failures[pool] - 1, 20)
+                self._left_out[pool] = now_s + min(pause_s, _RETRY_MAX_S)
+            pools = ", ".join(sorted(blame))
+            log.warning("nodes of %s for %s did not come: %s", pools, before.gang, why)
+            message = f"Nodes of pool {pools} did not come: {why}. All are given back."
+            self._hint(before.gang, message, "NodesNotProvisioned")
+
+    def _report(self, one: PurchaseView) -> None:
+        """Write an Event once all nodes of a purchase are there."""
+        if one.state is not PurchaseState.ARRIVED or one.key in self._arrived:
+            return
+        self._arrived.add(one.key)
+        for pool, _ in one.nodes:
+            self._failures.pop(pool, None)
+        if one.key in self._coming:
+            count = sum(count for _, count in one.nodes)
+            self._hint(one.gang, f"All {count} nodes are there.", "NodesProvisioned")
+
+    # -- purchases ----------------------------------------------------------------------------
+
+    async def _buy(
+        self,
+        demands: Sequence[GangDemand],
+        existing: Sequence[PurchaseView],
+        nodes: Mapping[NodeName, NodeState],
+        states: Mapping[str, NodePoolState],
+        now_s: float,
+    ) -> None:
+        """Buy nodes for the first gangs that lack nodes and have quota for them."""
+        coming = [one for one in existing if one.state is PurchaseState.COMING]
+        waits = {one.gang for one in coming} | self._settling(existing, nodes, now_s)
+        live = Counter(one.gang.partition("/")[0] for one in coming)
+        usage, kinds = self._view.ledger.usage.copy(), self._view.ledger.gpu_types
+        current = {want.base for want in demands}
+        self._attempts = {base: n for base, n in self._attempts.items() if base in current}
+        self._refused = {gang: at for gang, at in self._refused.items() if gang in self._view.gangs}
+        searches = 0
+        for want in sorted(demands, key=lambda want: want.gang not in waits):
+            if want.pending is None or not charge_if_allowed(want.pending, usage, kinds):
+                continue
+            namespace = want.gang.partition("/")[0]
+            full = (
+                live[namespace] >= self._config.namespace_max
+                or live.total() >= self._config.purchases_max
+            )
+            if want.gang in waits or not want.lacks or full or searches >= _SEARCHES:
+                continue
+            if self._attempts.get(want.base or "", 0) >= self._config.attempts:
+                self._refuse(
+                    want, f"{self._config.attempts} purchases brought no nodes it could use"
+                )
+                continue
+            searches += 1
+            bought = await self._guarded(want.gang, self._buy_for(want, existing, states, now_s))
+            if bought:
+                live[namespace] += 1
+                return  # the next pass counts what this purchase takes of the limits
+
+    def _settling(
+        self,
+        existing: Sequence[PurchaseView],
+        nodes: Mapping[NodeName, NodeState],
+        now_s: float,
+    ) -> set[GangId]:
+        """Return the gangs with nodes that were opened just now, before the planner used them."""
+        opened: dict[PurchaseKey, float] = {}
+        settling = set()
+        for one in existing:
+            if one.state is not PurchaseState.ARRIVED:
+                continue
+            there = [nodes.get(claim.node) for claim in one.claims.values() if claim.node]
+            if any(node is None or node.closed for node in there):
+                settling.add(one.gang)
+                continue
+            opened[one.key] = self._opened.get(one.key, now_s)
+            if now_s - opened[one.key] < max(self._config.after_s, _SETTLE_S):
+                settling.add(one.gang)
+        self._opened = opened
+        return settling
+
+    async def _buy_for(
+        self,
+        want: GangDemand,
+        existing: Sequence[PurchaseView],
+        states: Mapping[str, NodePoolState],
+        now_s: float,
+    ) -> bool:
+        """Buy the cheapest nodes for one gang; return whether that was begun."""
+        if want.base is None:
+            return False
+        purchase = await self._cheapest(want, states, now_s)
+        if purchase is None:
+            return False
+        numbers = [one.attempt for one in existing if one.base == want.base]
+        attempt = max([self._attempts.get(want.base, 0), *numbers]) + 1
+        self._attempts[want.base] = self._attempts.get(want.base, 0) + 1
+        key, total = (want.base, attempt), sum(count for _, count in purchase.nodes)
+        self._hint(want.gang, f"Buying {purchase_remedy(purchase).message}.", "NodesRequested")
+        log.info("nodes are bought for %s: %s", want.gang, purchase.nodes)
+        for index in range(total):
+            await self._create(want.gang, key, index, purchase.nodes, states)
+        self._created.add(key)
+        self._coming[key] = PurchaseView(
+            want.gang, *key, purchase.nodes, {}, PurchaseState.COMING, now_s
+        )
+        return True
+
+    async def _cheapest(
+        self, want: GangDemand, states: Mapping[str, NodePoolState], now_s: float
+    ) -> Purchase | None:
+        """Look for nodes in a thread, for a limited time."""
+        if want.pending is None:
+            return None
+        progress = Progress(want.gang)
+        snapshot = replace(self._view.snapshot_all(now_s), progress=progress)
+        pools = [pool for pool in self._pools if pool.nodes_left > 0]
+        timer = asyncio.get_running_loop().call_later(
+            _SEARCH_S, lambda: setattr(progress, "stopped", True)
+        )
+        try:
+            while pools:
+                found = await asyncio.to_thread(cheapest_purchase, want.pending, snapshot, pools)
+                if not isinstance(found, Purchase):
+                    self._refuse(want, found.why)
+                    return None
+                if not found.nodes:
+                    return None  # it fits already, and waits for its turn
+                if within_limits(found.nodes, self._settings, states):
+                    self._refused.pop(want.gang, None)
+                    return found
+                dearest = max(dict(found.nodes), key=lambda name: self._settings[name].price)
+                pools = [pool for pool in pools if pool.name != dearest]
+        except StoppedError:
+            self._refuse(want, f"the search for its nodes took more than {_SEARCH_S:g} s")
+            return None
+        finally:
+            timer.cancel()
+        self._refuse(want, "no pool may make more nodes for it")
+        return None
+
+    def _refuse(self, want: GangDemand, why: str) -> None:
+        """Report once why no nodes are bought for a gang."""
+        if self._refused.get(want.gang) != (want.base, why):
+            self._refused[want.gang] = (want.base or "", why)
+            log.info("no nodes are bought for %s: %s", want.gang, why)
+            self._hint(want.gang, f"No nodes are bought: {why}.", "NodesNotRequested")
+
+    # -- changes ------------------------------------------------------------------------------
+
+    async def _guarded(self, subject: str, work: Awaitable[Any]) -> Any:
+        """Carry out one change; a failure is logged, and the next pass tries again."""
+        try:
+            return await work
+        except KubeError as error:
+            log.warning("nodes of Karpenter for %s: %s", subject, error)
+            return None
+
+    async def _create(
+        self,
+        gang: GangId,
+        key: PurchaseKey,
+        index: int,
+        nodes: Nodes,
+        states: Mapping[str, NodePoolState],
+    ) -> None:
+        """Create one claim; an earlier call may have created it."""
+        try:
+            body = claim_body(gang, *key, index, nodes, self._settings, states)
+            await self._calls.create(body)
+        except KeyError:
+            log.warning("the pool of a node for %s is gone", gang)
+        except Invalid as error:
+            log.warning("a node for %s: %s", gang, error)
+            self._hint(
+                gang, f"Karpenter's API refuses a node: {str(error)[:300]}", "NodesNotRequested"
+            )
