@@ -23,6 +23,7 @@ NAMES = (
     "jobs",
     "operators",
     "churn",
+    "autoscale",
     "consent",
     "docs",
     "guides",

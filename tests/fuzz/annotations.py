@@ -24,6 +24,7 @@ OURS = {
     "schedule-timeout-seconds": "120",
     "after": "afterok:a,after:b",
     "series": "s:2",
+    "max-price-per-hour": "400",
 }
 KUEUE = {
     "podset-required-topology": "rack",
