@@ -317,9 +317,8 @@ class GangRecorder:
         self._sink.write(record)
 
     def _cost(self, gpu_s: Mapping[str, float]) -> float:
-        types = {model: gpu_type_of(model, self._prices) for model in gpu_s}
-        used = ((gpu_s[model] / 3600, self._prices.get(types[model], 0.0)) for model in gpu_s)
-        return sum(hours * price for hours, price in used)
+        price = {model: self._prices.get(gpu_type_of(model, self._prices), 0.0) for model in gpu_s}
+        return sum(seconds / 3600 * price[model] for model, seconds in gpu_s.items())
 
 
 def _count(known: _OpenRecord, usage: _Usage, at_s: float) -> None:

@@ -4,14 +4,16 @@ import json
 from dataclasses import replace
 
 import pytest
-from builders import GPU, an_engine, needs, waiting
+from builders import GPU, an_engine, needs, plan, waiting
 
 from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core import facts as f
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue, Quota
-from gangsched.kube.provisioning.decide import GangDemand, decide_requests
+from gangsched.kube.provisioning.decide import decide_requests
+from gangsched.kube.provisioning.demand import GangDemand, GangDemands
+from gangsched.kube.provisioning.karpenter.turns import NamespaceTurns
 from gangsched.kube.provisioning.request import (
     NodeRequest,
     Phase,
@@ -188,3 +190,48 @@ def test_a_template_has_what_decides_about_nodes_and_nothing_else():
 def test_what_cannot_be_described_is_said(spec, said):
     with pytest.raises(PodTemplateError, match=said):
         pod_template("t", {"spec": spec}, {})
+
+
+# -- which gangs are looked at ------------------------------------------------------------------
+
+
+def refused(*names: str):
+    """Return the view of an engine without nodes, in which gangs of these names are refused."""
+    engine = an_engine()
+    for at, name in enumerate(names):
+        role = Role("worker", 1, 1, needs(8))
+        gang = Gang(GangId(name), 1, (role,), created_s=float(at + 1))
+        engine.observe(f.GangSeen(gang), 100.0)
+    plan(engine, 100.0)
+    return engine
+
+
+def looked_at(demands: GangDemands, now_s: float) -> list[str]:
+    return [str(one.gang) for one in demands.wants(set(), now_s) if one.lacks]
+
+
+def test_many_gangs_of_one_namespace_do_not_hide_those_of_others():
+    engine = refused(*(f"many/g{number:03d}" for number in range(100)), "other/g")
+    demands = GangDemands(engine.view, 0.0, requests_max=5, namespace_max=2)
+    found = looked_at(demands, 100.0)
+    assert found == [*(f"many/g{number:03d}" for number in range(8)), "other/g"]
+
+
+def test_a_gang_that_was_looked_at_in_vain_makes_way_for_others():
+    engine = refused("a/g0", "a/g1", "a/g2")
+    demands = GangDemands(engine.view, 0.0, requests_max=1, namespace_max=1)
+    demands.pause(GangId("a/g0"), 110.0)
+    assert looked_at(demands, 105.0) == ["a/g1", "a/g2"]
+    assert looked_at(demands, 110.0) == ["a/g0", "a/g1", "a/g2"]
+    demands.pause(GangId("a/g0"), 200.0)
+    changed = Gang(GangId("a/g0"), 2, (Role("worker", 2, 2, needs(8)),), created_s=1.0)
+    engine.observe(f.GangSeen(changed), 111.0)
+    plan(engine, 111.0)
+    assert looked_at(demands, 111.0)[0] == "a/g0"
+
+
+def test_namespaces_take_turns():
+    turns = NamespaceTurns()
+    lacking = [GangDemand(GangId(name)) for name in ("a/1", "a/2", "b/1", "c/1")]
+    taken = [[str(one.gang) for one in turns.take(lacking, 2)] for _ in range(3)]
+    assert taken == [["a/1", "b/1"], ["c/1", "a/1"], ["b/1", "c/1"]]

@@ -119,7 +119,8 @@ def purchase_remedy(purchase: Purchase) -> Remedy:
         for name, count in purchase.nodes
     )
     after = f"about {ceil(purchase.arrival_s / 60)} min, " if purchase.arrival_s > 0 else ""
-    return Remedy("pool", f"{counts}: {after}{purchase.price:,.4g} $/h")
+    price = f"{purchase.price:,.0f}" if purchase.price >= 100 else f"{purchase.price:.4g}"
+    return Remedy("pool", f"{counts}: {after}{price} $/h")
 
 
 def _has_type(pool: NodePool, types: tuple[str, ...]) -> bool:

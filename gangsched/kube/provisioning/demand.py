@@ -1,6 +1,8 @@
 """Which gangs lack nodes, and whether their queues have the quota for them."""
 
 import heapq
+import itertools
+import math
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -29,7 +31,8 @@ _KEEPS = _LACKS_NODES | {
 
 _HAS_NODES = (State.RESERVED, State.BINDING, State.BROKEN)
 _LOOKED_AT = 4
-"""Gangs without a request that a pass looks at, for each request that may exist."""
+"""Gangs without a request that a pass looks at, for each request that may exist, and of a namespace
+for each that it may have: many gangs of one namespace do not hide those of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +52,26 @@ class GangDemand:
 class GangDemands:
     """Follows since when gangs lack nodes."""
 
-    def __init__(self, view: EngineView, after_s: float, requests_max: int) -> None:
-        self._view, self._after_s, self._requests_max = view, after_s, requests_max
+    def __init__(
+        self, view: EngineView, after_s: float, requests_max: int, namespace_max: int
+    ) -> None:
+        self._view, self._after_s = view, after_s
+        self._requests_max, self._namespace_max = requests_max, namespace_max
         self._lacks_since: dict[GangId, float] = {}
         self._excluded: dict[GangId, str] = {}
+        self._paused: dict[GangId, tuple[int, float]] = {}
+        """Gangs with their versions, and until when they are not looked at."""
 
     def exclude(self, gang: GangId, base: str) -> None:
         """Leave a gang out until it changes: no request can describe it."""
         self._excluded[gang] = base
+        self.pause(gang, math.inf)
+
+    def pause(self, gang: GangId, until_s: float) -> None:
+        """Count a gang as not lacking nodes until a time, or until it changes."""
+        state = self._view.gangs.get(gang)
+        if state is not None:
+            self._paused[gang] = state.version, until_s
 
     def wants(self, requested: AbstractSet[GangId], now_s: float) -> list[GangDemand]:
         """Return the gangs that may have a request, the highest priority first, then the oldest.
@@ -69,12 +84,26 @@ class GangDemands:
                 lacking[gang] = self._lacks_since.get(gang, now_s)
         self._lacks_since = lacking
         self._excluded = {gang: at for gang, at in self._excluded.items() if gang in gangs}
+        self._paused = {
+            gang: (version, until_s)
+            for gang, (version, until_s) in self._paused.items()
+            if gang in gangs and gangs[gang].version == version and now_s < until_s
+        }
         due = {gang for gang, at_s in lacking.items() if now_s - at_s >= self._after_s}
+        due -= self._paused.keys()
 
         def turn(gang: GangId) -> tuple[int, float, GangId]:
             return -gangs[gang].priority(), gangs[gang].waits_since_s(), gang
 
-        some = heapq.nsmallest(_LOOKED_AT * self._requests_max, due - requested, key=turn)
+        by_namespace: dict[str, list[GangId]] = {}
+        for gang in due - requested:
+            by_namespace.setdefault(gang.partition("/")[0], []).append(gang)
+        of_each = (
+            heapq.nsmallest(_LOOKED_AT * self._namespace_max, found, key=turn)
+            for found in by_namespace.values()
+        )
+        first = itertools.chain.from_iterable(of_each)
+        some = heapq.nsmallest(_LOOKED_AT * self._requests_max, first, key=turn)
         known = [gang for gang in requested if gang in gangs]
         wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
         return [want for want in wants if want is not None]
@@ -93,6 +122,7 @@ class GangDemands:
         pending = self._view.pending(gang)
         base = base_name(gang, state.waits_since_s(), required_sets(pending))
         if self._excluded.get(gang) == base:
+            self.exclude(gang, base)  # it changed in nothing that a request says
             return None
         return GangDemand(gang, base, pending, lacks)
 

@@ -4,10 +4,9 @@ Each pass compares the requests that exist with the gangs. All state is in the n
 of the requests, so a process that starts continues where an earlier process stopped.
 """
 
-import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
 from gangsched.kube.provisioning.decide import decide_requests
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands
+from gangsched.kube.provisioning.passes import Hint, guarded, repeat_passes
 from gangsched.kube.provisioning.request import (
     API,
     GROUP,
@@ -38,11 +38,6 @@ from gangsched.kube.provisioning.templates import PodTemplateError, pod_template
 
 log = logging.getLogger(__name__)
 
-Hint = Callable[[GangId, str, str], None]
-"""Writes an Event about a gang: gang, message, reason."""
-
-_PASS_S = 2.0
-_ABSENT_S = 30.0
 _PAGE = 500
 _PAGES_MAX = 10
 _EVENTS = {
@@ -68,23 +63,14 @@ class Provisioner:
         """Take `annotations`, which pods of a gang get when they are bound."""
         self._client, self._view, self._config = client, view, config
         self._annotations, self._hint, self._now_s = annotations, hint, now_s
-        self._demands = GangDemands(view, config.after_s, config.requests_max)
+        self._demands = GangDemands(view, config.after_s, config.requests_max, config.namespace_max)
         self._complete: set[str] = set()
         """Requests, by uid, with all their templates."""
         self._reported: dict[str, Phase] = {}
 
     async def run(self) -> None:
         """Repeat passes until cancelled."""
-        absent = False
-        while True:
-            try:
-                await self.step()
-                absent = False
-            except NotFound:
-                if not absent:
-                    log.warning("there is no ProvisioningRequest of %s/v1 in this cluster", GROUP)
-                absent = True
-            await asyncio.sleep(_ABSENT_S if absent else _PASS_S)
+        await repeat_passes(self.step, f"ProvisioningRequest of {GROUP}/v1")
 
     async def restore(self) -> None:
         """Read the requests of an earlier process before the first pod is bound."""
@@ -124,11 +110,11 @@ class Provisioner:
         self._reported = {uid: at for uid, at in self._reported.items() if uid in uids}
         for request in live.values():
             if request.phase is Phase.WAITING and request.uid not in self._complete:
-                await self._guarded(request.gang, self._finish(request))
+                await guarded(f"request for nodes of {request.gang}", self._finish(request))
         for want, attempt in decision.create:
-            await self._guarded(want.gang, self._create(want, attempt))
+            await guarded(f"request for nodes of {want.gang}", self._create(want, attempt))
         for request in decision.delete:
-            await self._guarded(request.gang, self._delete(request))
+            await guarded(f"request for nodes of {request.gang}", self._delete(request))
 
     # -- what is wanted -----------------------------------------------------------------------
 
@@ -147,13 +133,6 @@ class Provisioner:
         return requests
 
     # -- API calls ----------------------------------------------------------------------------
-
-    async def _guarded(self, gang: GangId, work: Awaitable[None]) -> None:
-        """Carry out one change; a failure is logged, and the next pass tries again."""
-        try:
-            await work
-        except KubeError as error:
-            log.warning("request for nodes of %s: %s", gang, error)
 
     async def _create(self, want: GangDemand, attempt: int) -> None:
         """Create a request, then its templates, which belong to it."""

@@ -16,7 +16,8 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.text import shown
 from gangsched.core.quota.charges import split_required_optional
-from gangsched.kube.decoding.quantities import parse_timestamp
+from gangsched.kube.decoding.schemas import Metadata
+from gangsched.kube.provisioning.wire import ListMetadata, ObjectCondition, seconds_of
 
 GROUP = "autoscaling.x-k8s.io"
 API = f"/apis/{GROUP}/v1"
@@ -140,42 +141,23 @@ def template_name(request: str, at: int) -> str:
 # -- answers ----------------------------------------------------------------------------------
 
 
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    message: str = ""
-    last_transition_time: str = ""
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    annotations: dict[str, str] = {}
-    deletion_timestamp: str | None = None
-
-
 class _Spec(msgspec.Struct, rename="camel"):
     provisioning_class_name: str = ""
 
 
 class _Status(msgspec.Struct):
-    conditions: list[_Condition] = []
+    conditions: list[ObjectCondition] = []
 
 
 class _Request(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
     status: _Status = msgspec.field(default_factory=_Status)
 
 
-class _ListMetadata(msgspec.Struct):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
 class _Requests(msgspec.Struct):
     items: list[_Request]
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+    metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
 
 
 _decoder = msgspec.json.Decoder(_Requests)
@@ -199,7 +181,7 @@ def _decode(item: _Request) -> NodeRequest | None:
         return None
     holding = {one.type: one for one in item.status.conditions if one.status == "True"}
     phase = next((phase for phase in (*_ENDS, Phase.PROVISIONED) if phase in holding), None)
-    condition = holding[phase] if phase is not None else _Condition()
+    condition = holding[phase] if phase is not None else ObjectCondition()
     return NodeRequest(
         metadata.namespace,
         metadata.name,
@@ -209,13 +191,6 @@ def _decode(item: _Request) -> NodeRequest | None:
         int(match[2]),
         item.spec.provisioning_class_name,
         phase or Phase.WAITING,
-        _time(condition.last_transition_time),
+        seconds_of(condition.last_transition_time),
         shown(condition.message) if condition.message else "",
     )
-
-
-def _time(text: str) -> float:
-    try:
-        return parse_timestamp(text)
-    except ValueError:
-        return 0.0

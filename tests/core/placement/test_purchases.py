@@ -85,7 +85,7 @@ def test_all_pods_get_gpus_of_one_accepted_type():
 
 
 def test_nodes_outside_a_required_domain_do_not_help():
-    """Nobody knows in which rack a new node will be, unless its pool says so."""
+    """The rack of a new node is not known, unless its pool says so."""
     racks = Topology("default", (Level("rack", "rack"),))
     constraints = Constraints(near=LevelRequest(required="rack"))
     wanted = eights(2, constraints=constraints)
@@ -131,6 +131,8 @@ def test_the_remedy_reads_as_a_user_would_write_it():
     assert remedy.message == "4 more nodes of pool p5: about 6 min, 393 $/h"
     remedy = purchase_remedy(Purchase((("a", 1), ("p5", 4)), 1234.5, 0.0))
     assert remedy.message == "1 more node of pool a and 4 more nodes of pool p5: 1,234 $/h"
+    assert purchase_remedy(Purchase((("p5", 126),), 12388.3, 0.0)).message.endswith(": 12,388 $/h")
+    assert purchase_remedy(Purchase((("cpu", 1),), 3.06, 0.0)).message.endswith(": 3.06 $/h")
 
 
 def test_nothing_is_left_on_the_cluster():

@@ -9,9 +9,8 @@ import asyncio
 import logging
 import statistics
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from gangsched.api import names
 from gangsched.autoscaling_config import KarpenterConfig
@@ -20,8 +19,9 @@ from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import NodePool, Purchase
 from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
 from gangsched.core.progress import Progress, StoppedError
+from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
-from gangsched.kube.client.errors import Invalid, KubeError, NotFound
+from gangsched.kube.client.errors import Invalid
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands, charge_if_allowed
 from gangsched.kube.provisioning.karpenter.calls import NodeCalls
@@ -33,6 +33,7 @@ from gangsched.kube.provisioning.karpenter.decide import (
     purchases,
     steps,
 )
+from gangsched.kube.provisioning.karpenter.failures import PoolFailures
 from gangsched.kube.provisioning.karpenter.objects import (
     NodeClaim,
     NodePoolState,
@@ -43,18 +44,16 @@ from gangsched.kube.provisioning.karpenter.pools import (
     core_pools,
     within_limits,
 )
+from gangsched.kube.provisioning.karpenter.turns import NamespaceTurns
+from gangsched.kube.provisioning.passes import Hint, guarded, repeat_passes
 
 log = logging.getLogger(__name__)
 
-Hint = Callable[[GangId, str, str], None]
-"""Writes an Event about a gang: gang, message, reason."""
-
-_PASS_S = 2.0
-_ABSENT_S = 30.0
 _SEARCH_S = 10.0
 _SEARCHES = 4
-"""Gangs that a pass looks for nodes for."""
-_RETRY_MAX_S = 3600.0
+"""Gangs that a pass looks for nodes for, each of another namespace."""
+_PAUSE_S = 10.0
+"""Seconds after which a gang is looked at again for which no nodes could be bought."""
 _SETTLE_S = 10.0
 """Seconds that the planner has to place a gang on nodes that were opened."""
 
@@ -73,16 +72,18 @@ class Buyer:
         self._calls, self._view, self._config = NodeCalls(client), view, config
         self._hint, self._now_s = hint, now_s
         self._settings = {pool.name: pool for pool in config.pools}
-        self._demands = GangDemands(view, config.after_s, config.purchases_max)
+        self._demands = GangDemands(
+            view, config.after_s, config.purchases_max, config.namespace_max
+        )
         self._created: set[PurchaseKey] = set()
         self._coming: dict[PurchaseKey, PurchaseView] = {}
         """The purchases with nodes to come when the last pass ended."""
         self._arrived: set[PurchaseKey] = set()
+        """The purchases with nodes that are all there, as far as an Event says so."""
+        self._turns = NamespaceTurns()
         self._opened: dict[PurchaseKey, float] = {}
         """Since when all nodes of a purchase are open."""
-        self._failures: Counter[str] = Counter()
-        self._left_out: dict[str, float] = {}
-        """Until when a pool that did not make its nodes is left out."""
+        self._failures = PoolFailures(config.retry_s)
         self._attempts: dict[str, int] = {}
         self._refused: dict[GangId, tuple[str, str]] = {}
         self._idle_since: dict[NodeName, float] = {}
@@ -95,18 +96,13 @@ class Buyer:
 
     async def run(self) -> None:
         """Repeat passes until cancelled."""
-        absent = False
-        while True:
-            try:
-                await self.step()
-                absent = False
-            except NotFound:
-                if not absent:
-                    log.warning("there are no NodeClaims and NodePools of Karpenter here")
-                absent = True
-            except DecodeError as error:
-                log.warning("karpenter: %s", error)
-            await asyncio.sleep(_ABSENT_S if absent else _PASS_S)
+        await repeat_passes(self._step_or_report, "NodeClaim and NodePool of karpenter.sh/v1")
+
+    async def _step_or_report(self) -> None:
+        try:
+            await self.step()
+        except DecodeError as error:
+            log.warning("karpenter: %s", error)
 
     async def step(self) -> None:
         """Compare claims with gangs once, and change what differs.
@@ -119,7 +115,9 @@ class Buyer:
         page, states = await self._calls.read()
         now_s = self._now_s()
         existing = purchases(page.ours, self._created, self._config, now_s)
-        self._created &= {one.key for one in existing}
+        keys = {one.key for one in existing}
+        self._created &= keys
+        self._arrived &= keys
         self._note_failures(existing, now_s)
         self._pools = tuple(self._open_pools(states, page.ours, now_s))
         demands = self._demands.wants({one.gang for one in existing}, now_s)
@@ -128,16 +126,18 @@ class Buyer:
         todo = steps(existing, wanted, nodes, self._config, now_s)
         for one in existing:
             self._report(one)
-        for one, index in todo.create:
-            await self._guarded(one.gang, self._create(one.gang, one.key, index, one.nodes, states))
         whole = {one.key for one in existing if one.state is PurchaseState.COMING}
-        self._created |= whole  # what is missing of them was created just now
+        for one, index in todo.create:
+            created = self._create(one.gang, one.key, index, one.nodes, states)
+            if not await guarded(f"nodes of Karpenter for {one.gang}", created):
+                whole.discard(one.key)
+        self._created |= whole  # what was missing of them was created just now
         for name in todo.open:
-            await self._guarded(name, self._calls.set_closed(name, closed=False))
+            await guarded(f"node {name}", self._calls.set_closed(name, closed=False))
         for name in todo.close:
-            await self._guarded(name, self._calls.set_closed(name, closed=True))
+            await guarded(f"node {name}", self._calls.set_closed(name, closed=True))
         for claim in todo.delete:
-            await self._guarded(claim.gang, self._calls.delete(claim))
+            await guarded(f"nodes of Karpenter for {claim.gang}", self._calls.delete(claim))
         self._coming = {one.key: one for one in existing if one.state is PurchaseState.COMING}
         gone = {claim.purchase for claim in todo.delete}
         self._coming = {key: one for key, one in self._coming.items() if key not in gone}
@@ -155,9 +155,8 @@ class Buyer:
                 took.setdefault(claim.pool, []).append(claim.ready_s - claim.created_s)
         arrivals = {pool: max(statistics.median(times), 0.0) for pool, times in took.items()}
         self._arrivals |= arrivals
-        self._left_out = {pool: at_s for pool, at_s in self._left_out.items() if at_s > now_s}
         found = core_pools(self._config.pools, states, claims, self._arrivals)
-        return [pool for pool in found if pool.name not in self._left_out]
+        return [pool for pool in found if not self._failures.leaves_out(pool.name, now_s)]
 
     def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
         """Return what the cluster shows of the nodes of claims."""
@@ -189,9 +188,7 @@ class Buyer:
             else:
                 continue
             for pool in blame:
-                self._failures[pool] += 1
-                pause_s = self._config.retry_s * 2.0 ** min(self._failures[pool] - 1, 20)
-                self._left_out[pool] = now_s + min(pause_s, _RETRY_MAX_S)
+                self._failures.add(pool, now_s)
             pools = ", ".join(sorted(blame))
             log.warning("nodes of %s for %s did not come: %s", pools, before.gang, why)
             message = f"Nodes of pool {pools} did not come: {why}. All are given back."
@@ -203,7 +200,7 @@ class Buyer:
             return
         self._arrived.add(one.key)
         for pool, _ in one.nodes:
-            self._failures.pop(pool, None)
+            self._failures.forget(pool)
         if one.key in self._coming:
             count = sum(count for _, count in one.nodes)
             self._hint(one.gang, f"All {count} nodes are there.", "NodesProvisioned")
@@ -226,7 +223,7 @@ class Buyer:
         current = {want.base for want in demands}
         self._attempts = {base: n for base, n in self._attempts.items() if base in current}
         self._refused = {gang: at for gang, at in self._refused.items() if gang in self._view.gangs}
-        searches = 0
+        lacking = []
         for want in sorted(demands, key=lambda want: want.gang not in waits):
             if want.pending is None or not charge_if_allowed(want.pending, usage, kinds):
                 continue
@@ -235,17 +232,20 @@ class Buyer:
                 live[namespace] >= self._config.namespace_max
                 or live.total() >= self._config.purchases_max
             )
-            if want.gang in waits or not want.lacks or full or searches >= _SEARCHES:
+            if want.gang in waits or not want.lacks or full:
                 continue
             if self._attempts.get(want.base or "", 0) >= self._config.attempts:
                 self._refuse(
-                    want, f"{self._config.attempts} purchases brought no nodes it could use"
+                    want, f"{self._config.attempts} purchases brought no nodes it could use", now_s
                 )
                 continue
-            searches += 1
-            bought = await self._guarded(want.gang, self._buy_for(want, existing, states, now_s))
-            if bought:
-                live[namespace] += 1
+            lacking.append(want)
+        if not lacking:
+            return
+        snapshot = self._view.snapshot_all(now_s)
+        for want in self._turns.take(lacking, _SEARCHES):
+            found = self._buy_for(want, snapshot, existing, states, now_s)
+            if await guarded(f"nodes of Karpenter for {want.gang}", found):
                 return  # the next pass counts what this purchase takes of the limits
 
     def _settling(
@@ -273,6 +273,7 @@ class Buyer:
     async def _buy_for(
         self,
         want: GangDemand,
+        snapshot: Snapshot,
         existing: Sequence[PurchaseView],
         states: Mapping[str, NodePoolState],
         now_s: float,
@@ -280,7 +281,7 @@ class Buyer:
         """Buy the cheapest nodes for one gang; return whether that was begun."""
         if want.base is None:
             return False
-        purchase = await self._cheapest(want, states, now_s)
+        purchase = await self._cheapest(want, snapshot, states, now_s)
         if purchase is None:
             return False
         numbers = [one.attempt for one in existing if one.base == want.base]
@@ -290,21 +291,27 @@ class Buyer:
         self._hint(want.gang, f"Buying {purchase_remedy(purchase).message}.", "NodesRequested")
         log.info("nodes are bought for %s: %s", want.gang, purchase.nodes)
         for index in range(total):
-            await self._create(want.gang, key, index, purchase.nodes, states)
-        self._created.add(key)
+            if not await self._create(want.gang, key, index, purchase.nodes, states):
+                break
+        else:
+            self._created.add(key)
         self._coming[key] = PurchaseView(
             want.gang, *key, purchase.nodes, {}, PurchaseState.COMING, now_s
         )
         return True
 
     async def _cheapest(
-        self, want: GangDemand, states: Mapping[str, NodePoolState], now_s: float
+        self,
+        want: GangDemand,
+        snapshot: Snapshot,
+        states: Mapping[str, NodePoolState],
+        now_s: float,
     ) -> Purchase | None:
         """Look for nodes in a thread, for a limited time."""
         if want.pending is None:
             return None
         progress = Progress(want.gang)
-        snapshot = replace(self._view.snapshot_all(now_s), progress=progress)
+        snapshot = replace(snapshot, progress=progress)
         pools = [pool for pool in self._pools if pool.nodes_left > 0]
         timer = asyncio.get_running_loop().call_later(
             _SEARCH_S, lambda: setattr(progress, "stopped", True)
@@ -313,7 +320,7 @@ class Buyer:
             while pools:
                 found = await asyncio.to_thread(cheapest_purchase, want.pending, snapshot, pools)
                 if not isinstance(found, Purchase):
-                    self._refuse(want, found.why)
+                    self._refuse(want, found.why, now_s)
                     return None
                 if not found.nodes:
                     return None  # it fits already, and waits for its turn
@@ -323,29 +330,22 @@ class Buyer:
                 dearest = max(dict(found.nodes), key=lambda name: self._settings[name].price)
                 pools = [pool for pool in pools if pool.name != dearest]
         except StoppedError:
-            self._refuse(want, f"the search for its nodes took more than {_SEARCH_S:g} s")
+            self._refuse(want, f"the search for its nodes took more than {_SEARCH_S:g} s", now_s)
             return None
         finally:
             timer.cancel()
-        self._refuse(want, "no pool may make more nodes for it")
+        self._refuse(want, "no pool may make more nodes for it", now_s)
         return None
 
-    def _refuse(self, want: GangDemand, why: str) -> None:
-        """Report once why no nodes are bought for a gang."""
+    def _refuse(self, want: GangDemand, why: str, now_s: float) -> None:
+        """Report once why no nodes are bought for a gang, and let others have their turn."""
+        self._demands.pause(want.gang, now_s + _PAUSE_S)
         if self._refused.get(want.gang) != (want.base, why):
             self._refused[want.gang] = (want.base or "", why)
             log.info("no nodes are bought for %s: %s", want.gang, why)
             self._hint(want.gang, f"No nodes are bought: {why}.", "NodesNotRequested")
 
     # -- changes ------------------------------------------------------------------------------
-
-    async def _guarded(self, subject: str, work: Awaitable[Any]) -> Any:
-        """Carry out one change; a failure is logged, and the next pass tries again."""
-        try:
-            return await work
-        except KubeError as error:
-            log.warning("nodes of Karpenter for %s: %s", subject, error)
-            return None
 
     async def _create(
         self,
@@ -354,8 +354,8 @@ class Buyer:
         index: int,
         nodes: Nodes,
         states: Mapping[str, NodePoolState],
-    ) -> None:
-        """Create one claim; an earlier call may have created it."""
+    ) -> bool:
+        """Create one claim, unless an earlier call did; return whether it exists."""
         try:
             body = claim_body(gang, *key, index, nodes, self._settings, states)
             await self._calls.create(body)
@@ -366,3 +366,6 @@ class Buyer:
             self._hint(
                 gang, f"Karpenter's API refuses a node: {str(error)[:300]}", "NodesNotRequested"
             )
+        else:
+            return True
+        return False

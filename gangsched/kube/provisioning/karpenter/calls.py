@@ -24,7 +24,6 @@ from gangsched.kube.provisioning.karpenter.pools import CLOSED
 log = logging.getLogger(__name__)
 
 _PAGE = 500
-_PAGES_MAX = 20
 _CLAIMS = f"{API}/nodeclaims"
 
 
@@ -42,7 +41,7 @@ class NodeCalls:
 
         """
         page, more = ClaimPage(), ""
-        for _ in range(_PAGES_MAX):
+        while True:  # a claim that is not read would count as given up
             params = {"limit": str(_PAGE), **({"continue": more} if more else {})}
             more = add_claims(await self._client.get(_CLAIMS, **params), page)
             if not more:
@@ -87,7 +86,7 @@ class NodeCalls:
     async def delete(self, claim: NodeClaim) -> None:
         """Delete a claim by its uid; Karpenter removes its node.
 
-        A node with pods of others is left to Karpenter, which the closed node lets disrupt it.
+        A node with pods of others is left to Karpenter, which may disrupt a closed node.
         """
         if claim.node is not None and await self._has_pods(claim.node):
             return

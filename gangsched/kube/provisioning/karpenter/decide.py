@@ -1,9 +1,11 @@
 """What to do about each purchase, as a function of its claims and the cluster.
 
-claims missing            created again if this process has not created them all before
-one gone, or late         all are given back, and their pool is left out for a time
-all there, gang waits     their nodes are opened together
-nodes without gangs       closed, and then given back
+    claims missing            created again if this process has not created them all before
+    one gone, or late         all are given back, and their pool is left out for a time
+    all there, gang waits     their nodes are opened together
+    nodes without gangs       closed, and then given back
+
+The caller knows which claims it created, and since when nodes are idle.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -128,7 +130,7 @@ def steps(
     """Return what to change about the purchases that exist.
 
     `wanted` has the base of the demand of each gang that waits, or None for one that has nodes and
-    and pods that do not run yet. A purchase of another base is for a gang that changed or is gone.
+    waits for its pods. A purchase of another base is for a gang that changed or is gone.
     """
     found = PurchaseSteps()
     reserved = {one.key for one in existing if wanted.get(one.gang, "") in (None, one.base)}

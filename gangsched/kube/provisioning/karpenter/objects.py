@@ -14,7 +14,9 @@ import msgspec
 from gangsched.api import names
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.text import shown
-from gangsched.kube.decoding.quantities import at_most, parse_timestamp
+from gangsched.kube.decoding.quantities import at_most
+from gangsched.kube.decoding.schemas import Metadata
+from gangsched.kube.provisioning.wire import ListMetadata, ObjectCondition, seconds_of
 
 API = "/apis/karpenter.sh/v1"
 NODE_POOL_LABEL = "karpenter.sh/nodepool"
@@ -103,23 +105,6 @@ def claim_name(base: str, attempt: int, index: int) -> str:
 # -- decoding ---------------------------------------------------------------------------------
 
 
-class _Condition(msgspec.Struct, rename="camel"):
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str = ""
-
-
-class _Metadata(msgspec.Struct, rename="camel"):
-    name: str
-    uid: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    creation_timestamp: str = ""
-    deletion_timestamp: str | None = None
-
-
 class _Resources(msgspec.Struct):
     requests: dict[str, Any] = {}
 
@@ -130,12 +115,12 @@ class _ClaimSpec(msgspec.Struct):
 
 class _ClaimStatus(msgspec.Struct, rename="camel"):
     node_name: str = ""
-    conditions: list[_Condition] = []
+    conditions: list[ObjectCondition] = []
     capacity: dict[str, Any] = {}
 
 
 class _Claim(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _ClaimSpec = msgspec.field(default_factory=_ClaimSpec)
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
 
@@ -151,22 +136,18 @@ class _PoolSpec(msgspec.Struct):
 
 
 class _PoolStatus(msgspec.Struct):
-    conditions: list[_Condition] = []
+    conditions: list[ObjectCondition] = []
 
 
 class _Pool(msgspec.Struct):
-    metadata: _Metadata
+    metadata: Metadata
     spec: _PoolSpec = msgspec.field(default_factory=_PoolSpec)
     status: _PoolStatus = msgspec.field(default_factory=_PoolStatus)
 
 
-class _ListMetadata(msgspec.Struct):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
 class _Claims(msgspec.Struct):
     items: list[_Claim]
-    metadata: _ListMetadata = msgspec.field(default_factory=_ListMetadata)
+    metadata: ListMetadata = msgspec.field(default_factory=ListMetadata)
 
 
 class _Pools(msgspec.Struct):
@@ -209,8 +190,8 @@ def _claim(item: _Claim) -> NodeClaim | None:
     if match is None or nodes is None or names.PROVISIONING_LABEL not in metadata.labels:
         return None
     conditions = {one.type: one for one in item.status.conditions}
-    registered = conditions.get("Registered", _Condition())
-    launched = conditions.get("Launched", _Condition())
+    registered = conditions.get("Registered", ObjectCondition())
+    launched = conditions.get("Launched", ObjectCondition())
     ready = registered.status == "True" and bool(item.status.node_name)
     return NodeClaim(
         metadata.name,
@@ -220,9 +201,9 @@ def _claim(item: _Claim) -> NodeClaim | None:
         int(match[2]),
         int(match[3]),
         nodes,
-        _time(metadata.creation_timestamp),
+        seconds_of(metadata.creation_timestamp),
         NodeName(item.status.node_name) if ready else None,
-        _time(registered.last_transition_time) if ready else 0.0,
+        seconds_of(registered.last_transition_time) if ready else 0.0,
         metadata.deletion_timestamp is not None,
         shown(launched.message) if launched.status != "True" and launched.message else "",
     )
@@ -254,10 +235,3 @@ def _texts(value: Any) -> dict[str, str]:
 def _amounts(resources: Mapping[str, Any]) -> list[tuple[str, int]]:
     """Return amounts in the core's units; a malformed amount counts as the largest."""
     return list(at_most({name: str(amount) for name, amount in resources.items()}).items())
-
-
-def _time(text: str) -> float:
-    try:
-        return parse_timestamp(text)
-    except ValueError:
-        return 0.0
