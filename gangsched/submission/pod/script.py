@@ -37,13 +37,21 @@ def run_pod() -> int:
         tasks.send(signal.SIGTERM)
         return tasks.code
     code = _run_script(job)
-    for host in job["hosts"][1:]:
+    end_others(job["hosts"][1:], int(job["port"]))
+    return code
+
+
+def end_others(hosts: list[str], port: int) -> None:
+    """End the other pods with 0, because the script ended.
+
+    Only the pod of the script says how the job ended. If another pod failed before it, its Job
+    would fail, and the pod of the script would be deleted before the user has read its log.
+    """
+    for host in hosts:
         with contextlib.suppress(OSError, SystemExit):  # that pod is gone already
-            request = {"kind": "end", "code": code}
-            connection, file = ask(host, int(job["port"]), request, time.monotonic() + _END_S)
+            connection, file = ask(host, port, {"kind": "end"}, time.monotonic() + _END_S)
             file.readline(100)
             connection.close()
-    return code
 
 
 def _run_script(job: dict[str, Any]) -> int:

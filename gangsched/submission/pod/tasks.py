@@ -18,7 +18,7 @@ from .link import GREETING, LINE_MAX, REQUEST_MAX, proof
 
 
 class PodTasks:
-    """The processes of the tasks in this pod, and how the job ended."""
+    """The processes of the tasks in this pod, and the pod's own exit code."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -26,8 +26,8 @@ class PodTasks:
         self.code = 0
         self.over = threading.Event()
 
-    def end(self, code: int) -> None:
-        """Remember how the script ended; the pod ends then."""
+    def end(self, code: int = 0) -> None:
+        """End the pod with an exit code."""
         self.code = code
         self.over.set()
 
@@ -85,7 +85,7 @@ class TaskHandler(socketserver.StreamRequestHandler):
         self._lock = threading.Lock()
         self._tasks = cast("TaskServer", self.server).tasks
         if request["kind"] == "end":
-            self._tasks.end(int(request["code"]))
+            self._tasks.end()
             self._say()
         else:
             self._start(request)
