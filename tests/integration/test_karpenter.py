@@ -210,6 +210,32 @@ def test_a_gang_gets_no_nodes_that_cost_more_than_it_may_pay(bought, namespace):
     cluster.wait(lambda: remedies() == [], "the refusal to be withdrawn")
 
 
+def test_commands_know_what_can_be_bought_and_when_it_is_there(bought, namespace):
+    """They read it from the leader, which is stopped here before it buys."""
+    cluster = bought.cluster
+
+    def explained() -> dict:
+        code, text = cluster.gangsched("explain", f"{namespace}/gang", "-o", "json")
+        assert code == 0, text
+        return json.loads(text)
+
+    def remedies() -> list[str]:
+        return [one for one in explained().get("wouldHelp", ()) if "of pool" in one]
+
+    bought.kill()
+    try:
+        cluster.gang(namespace, "gang", 2, gpus=8)
+        wanted = "1 more node of pool a100 and 1 more node of pool h100"
+        cluster.wait(lambda: any(one.startswith(wanted) for one in remedies()), "the price", 60)
+        assert any(one.endswith("138 $/h") for one in remedies())
+        start = explained()["start"]
+        assert start["expected"] is not None
+        assert start["expected"] == start["earliest"] == start["latest"]
+    finally:
+        bought.start()
+    cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 2, "the gang to run", 60)
+
+
 @pytest.mark.parametrize("step", ["claimed", "registered", "bound"])
 def test_a_killed_scheduler_leaks_no_node_and_buys_none_twice(bought, namespace, step):
     cluster = bought.cluster

@@ -1,4 +1,4 @@
-"""Which gangs lack nodes, and whether their queues have the quota for them."""
+"""Which gangs lack nodes, and since when."""
 
 import heapq
 import itertools
@@ -10,17 +10,11 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import GpuTypes
 from gangsched.core.model.refusal import Reason
-from gangsched.core.planning.admission import may_not_borrow, quota_refusal
-from gangsched.core.quota.charges import charge_of, gpu_types_to_try
-from gangsched.core.quota.usage import Usage
+from gangsched.core.planning.node_demand import LACKS_NODES
 from gangsched.kube.provisioning.request import base_name, required_sets
 
-_LACKS_NODES = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOO_LARGE, Reason.UNSATISFIABLE})
-"""Refusals that more nodes may end. They come after all rules and quotas of the queue."""
-
-_KEEPS = _LACKS_NODES | {
+_KEEPS = LACKS_NODES | {
     Reason.BACKING_OFF,
     Reason.BEHIND,
     Reason.BLOCKED,
@@ -80,7 +74,7 @@ class GangDemands:
         """
         gangs, lacking = self._view.gangs, {}
         for gang, refusal in self._view.refusals.items():
-            if refusal.reason in _LACKS_NODES and gang in gangs:
+            if refusal.reason in LACKS_NODES and gang in gangs:
                 lacking[gang] = self._lacks_since.get(gang, now_s)
         self._lacks_since = lacking
         self._excluded = {gang: at for gang, at in self._excluded.items() if gang in gangs}
@@ -125,14 +119,3 @@ class GangDemands:
             self.exclude(gang, base)  # it changed in nothing that a request says
             return None
         return GangDemand(gang, base, pending, lacks)
-
-
-def charge_if_allowed(pending: PendingGang, usage: Usage, kinds: GpuTypes) -> bool:
-    """Charge a gang to its queue; return False if the queue has no quota left for it."""
-    for kind in gpu_types_to_try(pending, usage):
-        charge = kinds.with_gpu_types(charge_of(pending), kind)
-        refusal = may_not_borrow(pending, usage, charge) or quota_refusal(pending, usage, charge)
-        if refusal is None:
-            usage.charge(pending.gang.queue, charge, firm=not pending.gang.preemptible)
-            return True
-    return False

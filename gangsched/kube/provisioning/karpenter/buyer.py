@@ -15,15 +15,17 @@ from dataclasses import replace
 from gangsched.api import names
 from gangsched.autoscaling_config import KarpenterConfig
 from gangsched.core.engine.view import EngineView
+from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.node_pools import NodePool, Purchase
+from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, Purchase
 from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
+from gangsched.core.planning.node_demand import charge_if_allowed
 from gangsched.core.progress import Progress, StoppedError
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
 from gangsched.kube.decoding.quantities import DecodeError
-from gangsched.kube.provisioning.demand import GangDemand, GangDemands, charge_if_allowed
+from gangsched.kube.provisioning.demand import GangDemand, GangDemands
 from gangsched.kube.provisioning.karpenter.calls import NodeCalls
 from gangsched.kube.provisioning.karpenter.decide import (
     NodeState,
@@ -67,8 +69,10 @@ class Buyer:
         view: EngineView,
         config: KarpenterConfig,
         hint: Hint,
+        observe: Callable[[NodeSupplySeen], None],
         now_s: Callable[[], float],
     ) -> None:
+        self._observe = observe
         self._calls, self._view, self._config = NodeCalls(client), view, config
         self._hint, self._now_s = hint, now_s
         self._settings = {pool.name: pool for pool in config.pools}
@@ -87,12 +91,8 @@ class Buyer:
         self._attempts: dict[str, int] = {}
         self._refused: dict[GangId, tuple[str, str]] = {}
         self._idle_since: dict[NodeName, float] = {}
-        self._pools: tuple[NodePool, ...] = ()
+        self._supply = NodeSupply()
         self._arrivals: dict[str, float] = {}
-
-    def pools(self) -> Sequence[NodePool]:
-        """Return the pools as they were at the last pass, for advice."""
-        return self._pools
 
     async def run(self) -> None:
         """Repeat passes until cancelled."""
@@ -119,7 +119,7 @@ class Buyer:
         self._created &= keys
         self._arrived &= keys
         self._note_failures(existing, now_s)
-        self._pools = tuple(self._open_pools(states, page.ours, now_s))
+        self._note_supply(states, existing, page.ours, now_s)
         demands = self._demands.wants({one.gang for one in existing}, now_s)
         wanted = {want.gang: want.base for want in demands}
         nodes = self._nodes(page.ours, now_s)
@@ -157,6 +157,33 @@ class Buyer:
         self._arrivals |= arrivals
         found = core_pools(self._config.pools, states, claims, self._arrivals)
         return [pool for pool in found if not self._failures.leaves_out(pool.name, now_s)]
+
+    def _note_supply(
+        self,
+        states: Mapping[str, NodePoolState],
+        existing: Sequence[PurchaseView],
+        claims: Sequence[NodeClaim],
+        now_s: float,
+    ) -> None:
+        """Let forecasts and advice know what can be bought now, and what comes."""
+        pools = tuple(self._open_pools(states, claims, now_s))
+        coming = tuple(
+            ComingNodes(one.gang, one.nodes, one.since_s + self._arrival_s(one.nodes))
+            for one in existing
+            if one.state is PurchaseState.COMING
+        )
+        supply = NodeSupply(pools, coming, self._config.after_s)
+        if supply != self._supply:
+            self._supply = supply
+            self._observe(NodeSupplySeen(supply))
+
+    def _arrival_s(self, nodes: Nodes) -> float:
+        """Return after which time nodes are there, by experience or by the settings."""
+        return max(
+            self._arrivals.get(name, self._settings[name].arrival_s if name in self._settings
+                               else 0.0)
+            for name, _ in nodes
+        )  # fmt: skip
 
     def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
         """Return what the cluster shows of the nodes of claims."""
@@ -312,7 +339,7 @@ class Buyer:
             return None
         progress = Progress(want.gang)
         snapshot = replace(snapshot, progress=progress)
-        pools = [pool for pool in self._pools if pool.nodes_left > 0]
+        pools = [pool for pool in self._supply.pools if pool.nodes_left > 0]
         timer = asyncio.get_running_loop().call_later(
             _SEARCH_S, lambda: setattr(progress, "stopped", True)
         )

@@ -1,0 +1,121 @@
+"""Nodes that come, are bought and are given back while a forecast runs forward.
+
+Gangs that lack nodes buy as the drivers of autoscalers do: in the order of the queue, as far as
+quotas and pools allow, the cheapest nodes for a whole gang.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, Purchase
+from gangsched.core.placement.purchases import add_virtual_nodes, cheapest_purchase
+from gangsched.core.planning.cycle import Refused
+from gangsched.core.planning.node_demand import LACKS_NODES, charge_if_allowed
+from gangsched.core.snapshot import Snapshot
+
+_SEARCHES_MAX = 64
+"""Searches for the cheapest nodes in all runs of one forecast; each takes some milliseconds."""
+_PURCHASES_OF_GANG = 3
+"""A gang may lack nodes again, because another gang uses nodes that it counted on."""
+
+_OVERDUE_S = 60.0
+"""Nodes that are overdue are expected after that time."""
+
+_Key = tuple[int | GangId, tuple[int, ...]]
+
+
+@dataclass(slots=True)
+class KnownPurchases:
+    """The cheapest nodes for gangs that request the same, while the same is free."""
+
+    _found: dict[_Key, Purchase | None] = field(default_factory=dict)
+    _searches: int = 0
+
+    def cheapest(
+        self, pending: PendingGang, snapshot: Snapshot, pools: tuple[NodePool, ...]
+    ) -> Purchase | None:
+        """Return nodes to buy for a gang, or None if there are none or too much was searched."""
+        free = (int(snapshot.cluster.capacity(one).sum()) for one in pending.pod_classes)
+        key = (pending.request_fingerprint or pending.gang.id, tuple(free))
+        known = self._found.get(key)
+        left = {pool.name: pool.nodes_left for pool in pools}
+        if known is not None and all(left.get(name, 0) >= count for name, count in known.nodes):
+            return known
+        if self._searches >= _SEARCHES_MAX:
+            return None
+        self._searches += 1
+        found = cheapest_purchase(pending, snapshot, pools)
+        self._found[key] = found if isinstance(found, Purchase) and found.nodes else None
+        return self._found[key]
+
+
+class NodeArrivals:
+    """The nodes of one run forward."""
+
+    def __init__(self, supply: NodeSupply, known: KnownPurchases, now_s: float) -> None:
+        self._pools: Mapping[str, NodePool] = {pool.name: pool for pool in supply.pools}
+        self._left = {pool.name: pool.nodes_left for pool in supply.pools}
+        self._coming = [
+            one if one.ready_s > now_s else replace(one, ready_s=now_s + _OVERDUE_S)
+            for one in supply.coming
+        ]
+        self._after_s, self._known = supply.after_s, known
+        self._bought: Counter[GangId] = Counter()
+        self._there: dict[NodeName, tuple[str, GangId]] = {}
+        """The pool of each node that came, and the gang that it was bought for."""
+
+    def next_s(self) -> float | None:
+        """Return when the next nodes are there."""
+        return min((one.ready_s for one in self._coming), default=None)
+
+    def arrive(self, cluster: Cluster, at_s: float) -> None:
+        """Add the nodes that are there by now."""
+        for one in [one for one in self._coming if one.ready_s <= at_s]:
+            self._coming.remove(one)
+            for name, count in one.nodes:
+                pool = self._pools.get(name)
+                if pool is not None:
+                    added = add_virtual_nodes(cluster, pool, count)
+                    self._there |= dict.fromkeys(added, (name, one.gang))
+
+    def buy(self, refused: Iterable[Refused], snapshot: Snapshot, at_s: float) -> None:
+        """Buy nodes for gangs that lack nodes, in their order, as far as their quotas allow.
+
+        `snapshot` is what is there after the starts of a plan that refused them.
+        """
+        coming = {one.gang for one in self._coming}
+        usage, kinds = snapshot.usage.copy(), snapshot.rules.gpu_types
+        for pending in snapshot.pending:
+            if pending.gang.id in coming:
+                charge_if_allowed(pending, usage, kinds)
+        for pending, refusal in refused:
+            gang = pending.gang.id
+            if gang in coming or refusal.reason not in LACKS_NODES:
+                continue
+            if self._bought[gang] >= _PURCHASES_OF_GANG:
+                continue
+            if not charge_if_allowed(pending, usage, kinds):
+                continue
+            pools = tuple(
+                replace(pool, nodes_left=self._left[name]) for name, pool in self._pools.items()
+            )
+            purchase = self._known.cheapest(pending, snapshot, pools)
+            if purchase is None:
+                continue
+            self._bought[gang] += 1
+            for name, count in purchase.nodes:
+                self._left[name] -= count
+            ready_s = at_s + self._after_s + purchase.arrival_s
+            self._coming.append(ComingNodes(gang, purchase.nodes, ready_s))
+
+    def give_back(self, cluster: Cluster, waiting: Collection[GangId]) -> None:
+        """Remove nodes without gangs, unless the gang that they were bought for still waits."""
+        for node, (pool, gang) in list(self._there.items()):
+            if gang not in waiting and not cluster.gangs_by_row.get(cluster.rows[node]):
+                cluster.remove_node(node)
+                del self._there[node]
+                self._left[pool] += 1
