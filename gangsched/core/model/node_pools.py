@@ -54,11 +54,13 @@ class ComingNodes:
 class NodeSupply:
     """The nodes that can be bought, and those that come.
 
-    A gang lacks nodes for `after_s` before they are bought.
+    Queues have `spent` so much for an hour on nodes that are there or come. A gang lacks nodes for
+    `after_s` before they are bought.
     """
 
     pools: tuple[NodePool, ...] = ()
     coming: tuple[ComingNodes, ...] = ()
+    spent: tuple[tuple[str, float], ...] = ()
     after_s: float = 0.0
 
 

@@ -24,6 +24,7 @@ from gangsched.core.placement.purchases import (
     with_purchase,
 )
 from gangsched.core.placement.relaxations import relaxations, with_fewer
+from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import RunningGang, Snapshot
 from gangsched.core.what_if import left_free, without_gangs
 
@@ -102,6 +103,9 @@ class _Advisor:
             return None
         found = cheapest_purchase(_unknown(self.waiting), self.snapshot, supply.pools)
         if not isinstance(found, Purchase) or not found.nodes:
+            return None
+        queue, spent = self.waiting.gang.queue, dict(supply.spent)
+        if spending_refusal(queue, found.price, spent, self.snapshot.usage.tree):
             return None
         then = with_purchase(self.snapshot, supply.pools, found)
         helps = self.starts(_unknown(self.waiting), then, None)

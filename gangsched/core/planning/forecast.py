@@ -159,7 +159,7 @@ class _ForwardRun:
     def __post_init__(self) -> None:
         self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
-        self._nodes = NodeArrivals(self.snapshot.node_supply, self.purchases, self.now_s)
+        self._nodes = NodeArrivals(self.snapshot, self.purchases, self.now_s)
         self._dependents = {one.waiting.gang.id: one for one in self.snapshot.dependents}
         self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.pending}
         self._running = {

@@ -4,17 +4,18 @@ Gangs that lack nodes buy as the drivers of autoscalers do: in the order of the 
 quotas and pools allow, the cheapest nodes for a whole gang.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, Purchase
+from gangsched.core.model.node_pools import ComingNodes, NodePool, Purchase
 from gangsched.core.placement.purchases import add_virtual_nodes, cheapest_purchase
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.planning.node_demand import LACKS_NODES, charge_if_allowed
+from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import Snapshot
 
 _SEARCHES_MAX = 64
@@ -25,6 +26,7 @@ _PURCHASES_OF_GANG = 3
 _OVERDUE_S = 60.0
 """Nodes that are overdue are expected after that time."""
 
+_Spent = defaultdict[str, float]
 _Key = tuple[int | GangId, tuple[int, ...]]
 
 
@@ -56,7 +58,10 @@ class KnownPurchases:
 class NodeArrivals:
     """The nodes of one run forward."""
 
-    def __init__(self, supply: NodeSupply, known: KnownPurchases, now_s: float) -> None:
+    def __init__(self, snapshot: Snapshot, known: KnownPurchases, now_s: float) -> None:
+        supply = snapshot.node_supply
+        self._tree, self._spent = snapshot.usage.tree, _Spent(float, dict(supply.spent))
+        self._queues = {one.gang.id: one.gang.queue for one in snapshot.pending}
         self._pools: Mapping[str, NodePool] = {pool.name: pool for pool in supply.pools}
         self._left = {pool.name: pool.nodes_left for pool in supply.pools}
         self._coming = [
@@ -103,9 +108,13 @@ class NodeArrivals:
             pools = tuple(
                 replace(pool, nodes_left=self._left[name]) for name, pool in self._pools.items()
             )
-            purchase = self._known.cheapest(pending, snapshot, pools)
+            purchase, queue = self._known.cheapest(pending, snapshot, pools), pending.gang.queue
             if purchase is None:
                 continue
+            if spending_refusal(queue, purchase.price, self._spent, self._tree):
+                continue
+            self._queues[gang] = queue
+            self._spent[queue] += purchase.price
             self._bought[gang] += 1
             for name, count in purchase.nodes:
                 self._left[name] -= count
@@ -119,3 +128,4 @@ class NodeArrivals:
                 cluster.remove_node(node)
                 del self._there[node]
                 self._left[pool] += 1
+                self._spent[self._queues.get(gang, "")] -= self._pools[pool].price

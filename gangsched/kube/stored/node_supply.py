@@ -1,4 +1,4 @@
-"""The nodes that the leader can buy, stored for commands and pages: its settings have the prices."""
+"""The nodes that the leader can buy, stored for commands and pages, which lack its settings."""
 
 import asyncio
 import logging

@@ -65,6 +65,13 @@ def test_nodes_to_buy_come_first():
     assert found["members"] == ["2 pods instead of 6"]
 
 
+def test_nodes_beyond_what_the_queue_may_spend_are_no_remedy():
+    engine = cluster(2)
+    engine.observe(QueueSeen(Queue("default", price_max=390.0)), 0.0)
+    pools = [NodePool("p5", node("p5"), 9, 98.25)]
+    assert "pool" not in remedies(engine, templated("g", 6, needs(8)), pools=pools)
+
+
 def test_nodes_that_were_bought_are_not_named_as_nodes_to_buy():
     pools = [NodePool("p5", node("p5"), 9, 98.25)]
     coming = [ComingNodes(G, (("p5", 4),), 900.0)]

@@ -57,11 +57,12 @@ def test_gangs_share_what_pools_may_make():
 
 def test_nodes_that_are_given_back_may_be_made_again():
     supply = NodeSupply((pool(nodes_left=2, arrival_s=60.0),), after_s=10.0)
-    nodes = NodeArrivals(supply, KnownPurchases(), 0.0)
     engine = an_engine()
+    engine.observe(f.NodeSupplySeen(supply), 0.0)
     for name in "ab":
         engine.observe(f.GangSeen(eights(name, 2)), 0.0)
     snapshot = engine.view.snapshot_all(0.0)
+    nodes = NodeArrivals(snapshot, KnownPurchases(), 0.0)
     refused = make_plan(snapshot, POLICIES, 0.0).refusals
     nodes.buy(refused, snapshot, 0.0)  # for a: nothing is left for b
     assert nodes.next_s() == 70.0
@@ -106,6 +107,16 @@ def test_no_nodes_are_bought_beyond_the_quota_of_a_queue():
 def test_a_gang_with_a_price_limit_gets_no_dearer_nodes():
     found = starts(eights("a", 4, price_max=100.0), supply=NodeSupply((pool(),)))
     assert found == {"a": None}
+
+
+def test_a_queue_waits_for_what_it_may_spend():
+    queue = Queue("team", price_max=400.0)
+    gangs = [eights("a", 4, queue="team"), eights("b", 2, queue="team"), eights("c", 1)]
+    supply = NodeSupply((pool(),), spent=(("default", 1e6),))
+    found = starts(*gangs, supply=supply, queues=[queue])
+    assert found == {"a": 361.0, "b": 1361.0, "c": 361.0}
+    spent = NodeSupply((pool(),), spent=(("team", 10.0),))
+    assert starts(*gangs, supply=spent, queues=[queue])["a"] is None
 
 
 def test_many_gangs_of_one_request_are_searched_for_once():

@@ -5,22 +5,19 @@ the claims, so a process that starts continues where an earlier process stopped.
 failures is lost with the process.
 """
 
-import asyncio
 import logging
 import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from gangsched.api import names
 from gangsched.autoscaling_config import KarpenterConfig
 from gangsched.core.engine.view import EngineView
 from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, Purchase
-from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
+from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
+from gangsched.core.placement.purchases import purchase_remedy
 from gangsched.core.planning.node_demand import charge_if_allowed
-from gangsched.core.progress import Progress, StoppedError
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
@@ -44,14 +41,14 @@ from gangsched.kube.provisioning.karpenter.objects import (
 from gangsched.kube.provisioning.karpenter.pools import (
     claim_body,
     core_pools,
-    within_limits,
 )
+from gangsched.kube.provisioning.karpenter.search import search_nodes
+from gangsched.kube.provisioning.karpenter.spending import spent_by_queue
 from gangsched.kube.provisioning.karpenter.turns import NamespaceTurns
 from gangsched.kube.provisioning.passes import Hint, guarded, repeat_passes
 
 log = logging.getLogger(__name__)
 
-_SEARCH_S = 10.0
 _SEARCHES = 4
 """Gangs that a pass looks for nodes for, each of another namespace."""
 _PAUSE_S = 10.0
@@ -172,7 +169,8 @@ class Buyer:
             for one in existing
             if one.state is PurchaseState.COMING
         )
-        supply = NodeSupply(pools, coming, self._config.after_s)
+        spent = spent_by_queue(claims, self._view, self._settings)
+        supply = NodeSupply(pools, coming, tuple(sorted(spent.items())), self._config.after_s)
         if supply != self._supply:
             self._supply = supply
             self._observe(NodeSupplySeen(supply))
@@ -306,11 +304,17 @@ class Buyer:
         now_s: float,
     ) -> bool:
         """Buy the cheapest nodes for one gang; return whether that was begun."""
-        if want.base is None:
+        if want.base is None or want.pending is None:
             return False
-        purchase = await self._cheapest(want, snapshot, states, now_s)
-        if purchase is None:
+        purchase = await search_nodes(
+            want.pending, snapshot, self._supply.pools, self._settings, states
+        )
+        if isinstance(purchase, NoPurchase):
+            self._refuse(want, purchase.why, now_s)
             return False
+        if not purchase.nodes:  # it fits already, and waits for its turn
+            return False
+        self._refused.pop(want.gang, None)
         numbers = [one.attempt for one in existing if one.base == want.base]
         attempt = max([self._attempts.get(want.base, 0), *numbers]) + 1
         self._attempts[want.base] = self._attempts.get(want.base, 0) + 1
@@ -326,43 +330,6 @@ class Buyer:
             want.gang, *key, purchase.nodes, {}, PurchaseState.COMING, now_s
         )
         return True
-
-    async def _cheapest(
-        self,
-        want: GangDemand,
-        snapshot: Snapshot,
-        states: Mapping[str, NodePoolState],
-        now_s: float,
-    ) -> Purchase | None:
-        """Look for nodes in a thread, for a limited time."""
-        if want.pending is None:
-            return None
-        progress = Progress(want.gang)
-        snapshot = replace(snapshot, progress=progress)
-        pools = [pool for pool in self._supply.pools if pool.nodes_left > 0]
-        timer = asyncio.get_running_loop().call_later(
-            _SEARCH_S, lambda: setattr(progress, "stopped", True)
-        )
-        try:
-            while pools:
-                found = await asyncio.to_thread(cheapest_purchase, want.pending, snapshot, pools)
-                if not isinstance(found, Purchase):
-                    self._refuse(want, found.why, now_s)
-                    return None
-                if not found.nodes:
-                    return None  # it fits already, and waits for its turn
-                if within_limits(found.nodes, self._settings, states):
-                    self._refused.pop(want.gang, None)
-                    return found
-                dearest = max(dict(found.nodes), key=lambda name: self._settings[name].price)
-                pools = [pool for pool in pools if pool.name != dearest]
-        except StoppedError:
-            self._refuse(want, f"the search for its nodes took more than {_SEARCH_S:g} s", now_s)
-            return None
-        finally:
-            timer.cancel()
-        self._refuse(want, "no pool may make more nodes for it", now_s)
-        return None
 
     def _refuse(self, want: GangDemand, why: str, now_s: float) -> None:
         """Report once why no nodes are bought for a gang, and let others have their turn."""
