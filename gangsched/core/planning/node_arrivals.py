@@ -12,9 +12,10 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, Purchase
+from gangsched.core.model.refusal import LACKS_NODES
 from gangsched.core.placement.purchases import add_virtual_nodes, cheapest_purchase
+from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.core.planning.cycle import Refused
-from gangsched.core.planning.node_demand import LACKS_NODES, charge_if_allowed
 from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import Snapshot
 

@@ -10,8 +10,7 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.refusal import Reason
-from gangsched.core.planning.node_demand import LACKS_NODES
+from gangsched.core.model.refusal import LACKS_NODES, Reason
 from gangsched.kube.provisioning.request import base_name, required_sets
 
 _KEEPS = LACKS_NODES | {

@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from builders import an_engine, node
 from stub_config_map import StubConfigMap
+from waiting import patience_s
 
 from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId
@@ -13,7 +14,7 @@ from gangsched.kube.stored import node_supply as module
 from gangsched.kube.stored.node_supply import StoredNodeSupply
 
 POOL = NodePool("p5", node("p5", labels={"a": "b"}), 4, 98.25, spot=True, arrival_s=300.0)
-SUPPLY = NodeSupply((POOL,), (ComingNodes(GangId("ns/g"), (("p5", 2),), 120.0),), 10.0)
+SUPPLY = NodeSupply((POOL,), (ComingNodes(GangId("ns/g"), (("p5", 2),), 120.0),), after_s=10.0)
 
 
 async def test_what_is_written_is_read():
@@ -64,6 +65,7 @@ async def test_a_page_follows_what_the_leader_writes(monkeypatch):
     following = asyncio.create_task(page.follow(observe, NodeSupply()))
     for supply in (SUPPLY, NodeSupply()):
         await leader.save(supply)
-        while engine.view.snapshot_all().node_supply != supply:
-            await asyncio.sleep(0)
+        async with asyncio.timeout(patience_s(10)):
+            while engine.view.snapshot_all().node_supply != supply:
+                await asyncio.sleep(0)
     following.cancel()

@@ -17,7 +17,7 @@ from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
 from gangsched.core.placement.purchases import purchase_remedy
-from gangsched.core.planning.node_demand import charge_if_allowed
+from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
