@@ -16,7 +16,8 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Placement
 from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, EstimateSource
-from gangsched.core.planning.node_arrivals import KnownPurchases, NodeArrivals
+from gangsched.core.placement.known_purchases import KnownPurchases
+from gangsched.core.planning.node_arrivals import SEARCHES_MAX, NodeArrivals
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
@@ -91,7 +92,7 @@ def forecast(
     )
     order += [dependent.waiting for dependent in snapshot.dependents]
     starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
-    purchases = KnownPurchases()
+    purchases = KnownPurchases(SEARCHES_MAX)
     for number in range(effort.runs):
         run = _ForwardRun(near, policies, now_s, number, effort.runs, purchases)
         for gang, start_s in run.run(effort.cycles).items():

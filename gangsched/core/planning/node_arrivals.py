@@ -6,20 +6,20 @@ quotas and pools allow, the cheapest nodes for a whole gang.
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from gangsched.core.cluster.state import Cluster
-from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, Purchase
 from gangsched.core.model.refusal import LACKS_NODES
-from gangsched.core.placement.purchases import add_virtual_nodes, cheapest_purchase
+from gangsched.core.placement.known_purchases import KnownPurchases
+from gangsched.core.placement.purchases import add_virtual_nodes
 from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import Snapshot
 
-_SEARCHES_MAX = 64
+SEARCHES_MAX = 64
 """Searches for the cheapest nodes in all runs of one forecast; each takes some milliseconds."""
 _PURCHASES_OF_GANG = 3
 """A gang may lack nodes again, because another gang uses nodes that it counted on."""
@@ -28,32 +28,6 @@ _OVERDUE_S = 60.0
 """Nodes that are overdue are expected after that time."""
 
 _Spent = defaultdict[str, float]
-_Key = tuple[int | GangId, tuple[int, ...]]
-
-
-@dataclass(slots=True)
-class KnownPurchases:
-    """The cheapest nodes for gangs that request the same, while the same is free."""
-
-    _found: dict[_Key, Purchase | None] = field(default_factory=dict)
-    _searches: int = 0
-
-    def cheapest(
-        self, pending: PendingGang, snapshot: Snapshot, pools: tuple[NodePool, ...]
-    ) -> Purchase | None:
-        """Return nodes to buy for a gang, or None if there are none or too much was searched."""
-        free = (int(snapshot.cluster.capacity(one).sum()) for one in pending.pod_classes)
-        key = (pending.request_fingerprint or pending.gang.id, tuple(free))
-        known = self._found.get(key)
-        left = {pool.name: pool.nodes_left for pool in pools}
-        if known is not None and all(left.get(name, 0) >= count for name, count in known.nodes):
-            return known
-        if self._searches >= _SEARCHES_MAX:
-            return None
-        self._searches += 1
-        found = cheapest_purchase(pending, snapshot, pools)
-        self._found[key] = found if isinstance(found, Purchase) and found.nodes else None
-        return self._found[key]
 
 
 class NodeArrivals:
@@ -110,7 +84,7 @@ class NodeArrivals:
                 replace(pool, nodes_left=self._left[name]) for name, pool in self._pools.items()
             )
             purchase, queue = self._known.cheapest(pending, snapshot, pools), pending.gang.queue
-            if purchase is None:
+            if not isinstance(purchase, Purchase) or not purchase.nodes:
                 continue
             if spending_refusal(queue, purchase.price, self._spent, self._tree):
                 continue

@@ -3,6 +3,8 @@
 import heapq
 import itertools
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -11,6 +13,7 @@ from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.refusal import LACKS_NODES, Reason
+from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.kube.provisioning.request import base_name, required_sets
 
 _KEEPS = LACKS_NODES | {
@@ -100,6 +103,26 @@ class GangDemands:
         known = [gang for gang in requested if gang in gangs]
         wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
         return [want for want in wants if want is not None]
+
+    def may_buy(
+        self, demands: Sequence[GangDemand], served: AbstractSet[GangId], coming: Iterable[GangId]
+    ) -> list[GangDemand]:
+        """Return the gangs that nodes may be bought for: their queues have quota for them.
+
+        `served` gangs have nodes or get some, and are charged first; those of `coming` count for
+        the limits of the settings.
+        """
+        live = Counter(gang.partition("/")[0] for gang in coming)
+        usage, types = self._view.ledger.usage.copy(), self._view.ledger.gpu_types
+        found = []
+        for want in sorted(demands, key=lambda want: want.gang not in served):
+            if want.pending is None or not charge_if_allowed(want.pending, usage, types):
+                continue
+            namespace = want.gang.partition("/")[0]
+            full = live[namespace] >= self._namespace_max or live.total() >= self._requests_max
+            if want.lacks and not full and want.gang not in served:
+                found.append(want)
+        return found
 
     def _want(self, gang: GangId, *, lacks: bool) -> GangDemand | None:
         state = self._view.gangs[gang]

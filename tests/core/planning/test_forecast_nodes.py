@@ -8,8 +8,9 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply
 from gangsched.core.model.pods import GPU, MILLI
 from gangsched.core.model.queues import Queue, Quota
+from gangsched.core.placement.known_purchases import KnownPurchases
 from gangsched.core.planning.forecast import Effort, forecast
-from gangsched.core.planning.node_arrivals import KnownPurchases, NodeArrivals
+from gangsched.core.planning.node_arrivals import NodeArrivals
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.policy import Policies
 from policies.cheapest import Cheapest

@@ -7,7 +7,6 @@ failures is lost with the process.
 
 import logging
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gangsched.api import names
@@ -17,7 +16,6 @@ from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
 from gangsched.core.placement.purchases import purchase_remedy
-from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
@@ -243,22 +241,11 @@ class Buyer:
         """Buy nodes for the first gangs that lack nodes and have quota for them."""
         coming = [one for one in existing if one.state is PurchaseState.COMING]
         waits = {one.gang for one in coming} | self._settling(existing, nodes, now_s)
-        live = Counter(one.gang.partition("/")[0] for one in coming)
-        usage, kinds = self._view.ledger.usage.copy(), self._view.ledger.gpu_types
         current = {want.base for want in demands}
         self._attempts = {base: n for base, n in self._attempts.items() if base in current}
         self._refused = {gang: at for gang, at in self._refused.items() if gang in self._view.gangs}
         lacking = []
-        for want in sorted(demands, key=lambda want: want.gang not in waits):
-            if want.pending is None or not charge_if_allowed(want.pending, usage, kinds):
-                continue
-            namespace = want.gang.partition("/")[0]
-            full = (
-                live[namespace] >= self._config.namespace_max
-                or live.total() >= self._config.purchases_max
-            )
-            if want.gang in waits or not want.lacks or full:
-                continue
+        for want in self._demands.may_buy(demands, waits, (one.gang for one in coming)):
             if self._attempts.get(want.base or "", 0) >= self._config.attempts:
                 self._refuse(
                     want, f"{self._config.attempts} purchases brought no nodes it could use", now_s
