@@ -382,6 +382,9 @@ class JobRun:
                         self.checker.assigned(order.by)
                 case o.AnnounceStop():
                     self._stop_announced(order)
+                case o.Report(gang, state=State.RESERVED.value):  # perhaps while others save
+                    if self.checker is not None:
+                        self.checker.assigned(gang)
                 case o.WithdrawStop(gang):
                     if order.pods:
                         self._saved.pop(gang, None)

@@ -8,7 +8,6 @@ seed.
 
 import math
 import random
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +37,7 @@ _PASS_S = 2.0
 _NOTICE_S = 10.0
 """How soon a provider says that it has no more nodes."""
 _LOOK_AGAIN_S = 3600.0
+_TOP_UP_S = 60.0
 _SEARCHES_MAX = 64
 
 
@@ -107,7 +107,7 @@ class NodeMarket:
         self._there: dict[NodeName, _BoughtNode] = {}
         self._settles: dict[GangId, float] = {}
         """Until when the nodes of a gang wait for its start."""
-        self._attempts: defaultdict[str, int] = defaultdict(int)
+        self._attempts: dict[str, int] = {}
         self._known = KnownPurchases()
         self._lacking: set[GangId] = set()
         self._pass_at_s: float | None = None
@@ -137,9 +137,9 @@ class NodeMarket:
                     bought = self._there[name]
                     bought.used, bought.idle_since_s = True, None
                 if gang is not None and gang in self._coming:
-                    self._run.at(self._run.now_s, lambda: self._cancel(gang))
+                    self._cancel_soon(gang)
             case f.GangGone(gang) if gang in self._coming:
-                self._run.at(self._run.now_s, lambda: self._cancel(gang))
+                self._cancel_soon(gang)
             case f.PodGone(uid):
                 pod = self._run.engine.view.pod(uid)
                 if pod is not None and pod.node in self._there:
@@ -175,6 +175,8 @@ class NodeMarket:
         self._settles = {gang: at_s for gang, at_s in self._settles.items() if at_s > now_s}
         served = {*self._coming, *self._settles}
         demands = self._demands.wants(served, now_s)
+        current = {want.base for want in demands}
+        self._attempts = {base: n for base, n in self._attempts.items() if base in current}
         lacking = {gang for gang, why in view.refusals.items() if why.reason in LACKS_NODES}
         if lacking - self._lacking:  # those are due later
             self._look_at(now_s + self._buying.after)
@@ -192,7 +194,7 @@ class NodeMarket:
 
     def _search(self, want: GangDemand, snapshot: Snapshot) -> Purchase | NoPurchase:
         pending = want.pending
-        if pending is None or self._attempts[want.base or ""] >= self._buying.attempts:
+        if pending is None or self._attempts.get(want.base or "", 0) >= self._buying.attempts:
             return NoPurchase("its purchases brought no nodes that it could use")
         found = self._known.cheapest(pending, snapshot, self._core_pools())
         if isinstance(found, Purchase):
@@ -205,7 +207,8 @@ class NodeMarket:
         """Launch all nodes of a purchase; a pool that is short of nodes fails it soon."""
         assert want.pending is not None, "it was searched for"  # noqa: S101
         now_s, gang, queue = self._run.now_s, want.gang, want.pending.gang.queue
-        self._attempts[want.base or ""] += 1
+        base = want.base or ""
+        self._attempts[base] = self._attempts.get(base, 0) + 1
         coming = _Coming(gang, purchase, [], now_s)
         short = sorted(name for name, _ in purchase.nodes if name in self._short)
         boot_s: list[tuple[float, str]] = []
@@ -227,6 +230,9 @@ class NodeMarket:
             self._run.at(now_s + last_s, lambda: self._arrive(coming))
         coming.ready_s = now_s + (self._buying.late if short else last_s)
         self._changed()
+
+    def _cancel_soon(self, gang: GangId) -> None:
+        self._run.at(self._run.now_s, lambda: self._cancel(gang))
 
     def _cancel(self, gang: GangId) -> None:
         """Give nodes back that still come for a gang that runs elsewhere or is gone."""
@@ -267,6 +273,7 @@ class NodeMarket:
             return
         del self._coming[gang]
         self._settles[gang] = now_s + max(self._buying.after, _NOTICE_S)
+        self._run.at(self._settles[gang], self.planned)  # it may lack more nodes
         for bought in coming.nodes:
             bought.there, bought.idle_since_s = True, now_s
             name, spec = bought.node.name, self._pools[bought.pool]
@@ -301,6 +308,9 @@ class NodeMarket:
                 self._run.at(now_s + _LOOK_AGAIN_S, lambda: self._perhaps_give_back(bought))
             return
         if bought.idle_since_s is None or now_s - bought.idle_since_s < self._buying.idle:
+            return
+        if bought.gang in self._coming and not bought.used:  # it waits for further nodes
+            self._run.at(now_s + _TOP_UP_S, lambda: self._perhaps_give_back(bought))
             return
         del self._there[name]
         self._run.node_fails(name)
