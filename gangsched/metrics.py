@@ -22,6 +22,7 @@ class QueueFigures:
     admitted: int = 0
     share: float = 0.0
     decayed: float = 0.0
+    price: float = 0.0
     nominal: dict[tuple[str, str], float] = field(default_factory=dict)
     used: dict[tuple[str, str], float] = field(default_factory=dict)
     borrowed: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class QueueCollector:
             "admitted": "Gangs of the queue and its subqueues that are reserved or run.",
             "share": "Dominant share of the cluster, divided by the weight of the queue.",
             "decayed": "Past GPU-seconds of the queue, decayed by age.",
+            "price": "Price for an hour of what gangs of the queue use of nodes with prices, in $.",
         }
         for name, help_text in plain.items():
             gauge = GaugeMetricFamily(f"gangsched_queue_{name}", help_text, labels=["queue"])

@@ -223,13 +223,17 @@ def _show(console: Console, variants: list[dict[str, Any]]) -> None:
     """Print a row for each variant."""
     from simulator.report.page import format_duration  # noqa: PLC0415 -- heavy
 
-    columns = (
+    columns: tuple[str, ...] = (
         "VARIANT", "WAIT\nMEAN", "WAIT\nMEDIAN", "WAIT\nP95", "SLOW-\nDOWN", "GPUS\nBUSY",
         "PRE-\nEMPTED", "NEVER\nSTARTED",
     )  # fmt: skip
+    bought = "cost" in variants[0]["figures"]
+    if bought:
+        columns = (*columns, "COST\n$", "WASTED\nNODE-H")
     table = new_table(*columns, right=columns[1:])
     for variant in variants:
         mean = variant["figures"]
+        of_pools = (f"{mean['cost']:,.0f}", f"{mean['wasted_node_h']:.1f}") if bought else ()
         table.add_row(
             variant["variant"],
             format_duration(mean["wait_mean_s"]),
@@ -239,6 +243,7 @@ def _show(console: Console, variants: list[dict[str, Any]]) -> None:
             f"{100 * mean['gpu_busy']:.1f} %",
             f"{mean['preempted']:.0f}",
             f"{mean['never_started']:{'.10g' if variant['seeds'] == 1 else '.1f'}}",
+            *of_pools,
         )
     print_table(table, console)
     for variant in variants:

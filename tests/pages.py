@@ -88,6 +88,8 @@ CHANGED = {
         ("--seeds 5", "--seeds 1 --set horizon=6h", _FEWER),
         ("--seeds 1000", "--seeds 1 --set horizon=2h", _FEWER),
         ("--trials 50", "--trials 2", _FEWER),
+        ("--seeds 3", "--seeds 1 --set workload.end=2h", _FEWER),
+        ("--trials 20", "--trials 1 --set workload.end=4h", _FEWER),
         ("borrowingLimit=40,120", "borrowingLimit=40,120 --set horizon=6h", _FEWER),
     ),
 }
@@ -180,6 +182,7 @@ RUNNERS = {
     ("docs/policies.md", ""): "tests/policies/test_docs.py::the_policy",
     ("docs/simulator.md", "The simulator"): _SIMULATE,
     ("docs/simulator.md", "Choose a policy from your own accounting"): _SIMULATE,
+    ("docs/simulator.md", "Which pools do I need?"): _SIMULATE,
     ("docs/simulator.md", "Fault injection"): _SIMULATE,
     ("docs/simulator.md", "Many runs, and better settings"): _SIMULATE,
     ("docs/simulator.md", "From a live cluster"): f"{_WALKS}test_a_snapshot_is_asked",

@@ -38,6 +38,7 @@ KNOWN = frozenset(
         names.PROVISIONING_LABEL,
         names.PROVISIONED_GANG_ANNOTATION,
         names.PURCHASE_ANNOTATION,
+        names.PRICE_ANNOTATION,
         names.CLOSED_TAINT,
         names.MIG_LAYOUT_ANNOTATION,
         *(key for key in names.INDEX_LABELS if key.startswith(dialects.OURS)),

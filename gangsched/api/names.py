@@ -96,6 +96,9 @@ PROVISIONED_GANG_ANNOTATION = "gangsched.io/gang"
 """gangsched writes it on a ProvisioningRequest or a NodeClaim: the gang that the nodes are for."""
 
 PURCHASE_ANNOTATION = "gangsched.io/purchase"
+PRICE_ANNOTATION = "gangsched.io/price-per-hour"
+"""What a node costs for an hour, in $."""
+
 """gangsched writes it on a NodeClaim: how many nodes of each pool belong together (`p5=4`)."""
 
 CLOSED_TAINT = "gangsched.io/closed"

@@ -179,6 +179,13 @@ class QueueSpec(ApiModel):
         description="Whether gangs of the queue and its subqueues with preemptible: false may "
         "borrow quota. Default: false, they start within nominal quota alone.",
     )
+    maxPricePerHour: float | None = Field(  # noqa: N815
+        None,
+        ge=0,
+        le=1e9,
+        description="What nodes that are bought for gangs of the queue and its subqueues may cost "
+        "for an hour, in $. Default: no limit.",
+    )
 
     @field_validator("quotas")
     @classmethod

@@ -194,6 +194,8 @@ async def serve_cluster(
             service = await _start_visibility(client, keeper, reviews, visibility)
             say(f"Serving the API of pending workloads on {visibility.host}:{service.port}")
             group.create_task(service.keep())
+        supply = scheduler.supply.follow(scheduler.driver.observe, view.node_supply)
+        group.create_task(supply)
         try:
             await keeper.run()
         finally:

@@ -9,6 +9,7 @@ from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints
 from gangsched.core.model.dependencies import Outcome
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.node_pools import NodeSupply
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.pods import PodRequirements, Requests
 from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey
@@ -93,6 +94,13 @@ class BudgetsSeen:
     """PodDisruptionBudgets as they are now protect these gangs, and no others."""
 
     gangs: tuple[GangId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSupplySeen:
+    """These nodes can be bought now, and these come; no others."""
+
+    supply: NodeSupply
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +318,7 @@ Fact = (
     | NamespaceQuotaSeen
     | NamespaceQuotaGone
     | BudgetsSeen
+    | NodeSupplySeen
     | UsageRestored
     | GangSeen
     | GangGone

@@ -10,6 +10,7 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import NO_CONSTRAINTS, Constraints, LevelRequest
 from gangsched.core.model.gangs import EquivalenceClassView, Gang, PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName
+from gangsched.core.model.node_pools import NodeSupply
 from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.queues import AdvanceReservation, Amounts, GpuTypes, QuotaKey
 from gangsched.core.model.runtime import Estimate
@@ -143,7 +144,8 @@ class Snapshot:
     could help a short while ago. `equivalence_classes` are gangs refused before; none of them has
     a backfill reservation. A cycle ends after `pods_max` pods: the other gangs are for a later
     one. From `number` the engine sees what a plan knew. `starting` gangs have their
-    assignments and do not run yet. `dependents` wait for other gangs. All computations on a
+    assignments and do not run yet. `dependents` wait for other gangs. Plans do not know the
+    `node_supply`: forecasts and advice do. All computations on a
     snapshot share its `progress`.
     """
 
@@ -163,6 +165,7 @@ class Snapshot:
     starting: tuple[RunningGang, ...] = ()
     progress: Progress = field(default_factory=Progress, compare=False)
     dependents: tuple[DependentGang, ...] = ()
+    node_supply: NodeSupply = field(default_factory=NodeSupply)
 
     if not TYPE_CHECKING:  # a type checker refuses the old names
         beyond_is_judged = RenamedAttribute("driver_checks_unmodelled")

@@ -50,6 +50,7 @@ from gangsched.kube.status.queue_status import QueueStatusWriter
 from gangsched.kube.status.redaction import Redaction
 from gangsched.kube.status.topology_status import TopologyStatusWriter
 from gangsched.kube.stored.gang_history import GangHistoryStore
+from gangsched.kube.stored.node_supply import StoredNodeSupply
 from gangsched.kube.stored.quarantine import Quarantine
 from gangsched.kube.stored.runtime_history import RuntimeHistoryStore
 from gangsched.kube.stored.scheduler_names import ServedNames
@@ -175,6 +176,7 @@ class Scheduler:
         self.history = RuntimeHistoryStore(client, config.history_config_map)
         self.past = GangHistoryStore(client, config.gang_history_config_map)
         self.served = ServedNames(client, config.history_config_map)
+        self.supply = StoredNodeSupply(client, config.history_config_map)
         self.quarantine = Quarantine(client, config.history_config_map)
 
     def _make_writers(self) -> None:
@@ -229,7 +231,6 @@ class Scheduler:
             self._config,
             self.metrics,
             self.now_s,
-            self.buyer.pools if self.buyer is not None else tuple,
         )
 
     def _stored(self) -> Mapping[str, Work]:
@@ -240,6 +241,7 @@ class Scheduler:
             **({"nodes of Karpenter": self.buyer.run} if self.buyer else {}),
             "history": partial(self.history.run, self.engine.history, interval_s),
             "what gangs have been through": partial(self.past.run, self.engine.view),
+            "nodes that can be bought": partial(self.supply.run, self.engine.view),
             "whether users are known": self.users.run,
             "the names that are served": lambda: self.served.run(self.cluster.names),
         }
@@ -253,7 +255,8 @@ class Scheduler:
         config = self._config.karpenter
         if config is None:
             return None
-        return Buyer(self._client, self.engine.view, config, self.status.hint, self.now_s)
+        view, observe = self.engine.view, self.driver.observe
+        return Buyer(self._client, view, config, self.status.hint, observe, self.now_s)
 
     def _make_provisioner(self) -> Provisioner | None:
         config = self._config.provisioning
@@ -312,6 +315,8 @@ class Scheduler:
         self.informers.owners.resume()
         for fact in await self.past.read():
             self.driver.observe(fact)
+        if self.read_only and (supply := await self.supply.read()) is not None:
+            self.driver.observe(f.NodeSupplySeen(supply))
 
     async def _planning_loop(self) -> None:
         while True:

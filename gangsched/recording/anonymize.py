@@ -8,6 +8,7 @@ from typing import Any
 
 from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId
+from gangsched.core.model.nodes import Node
 from gangsched.core.quota.runtime_history import job_name_prefix
 
 _PRODUCT_LABELS = (
@@ -17,6 +18,11 @@ _PRODUCT_LABELS = (
     "node.kubernetes.io/instance",
 )
 """Prefixes of labels with values that name a product, and not a place."""
+
+
+def _places(node: Node) -> list[str]:
+    """Return the values of labels that may name a place."""
+    return [v for k, v in node.labels.items() if not k.startswith(_PRODUCT_LABELS)]
 
 
 class Pseudonyms:
@@ -40,11 +46,13 @@ class Pseudonyms:
         for fact in listed:
             match fact:
                 case f.NodeSeen(node):
-                    self._learn(node.name)
-                    places = {
-                        k: v for k, v in node.labels.items() if not k.startswith(_PRODUCT_LABELS)
-                    }
-                    self._learn(*places.values())
+                    self._learn(node.name, *_places(node))
+                case f.NodeSupplySeen(supply):
+                    for pool in supply.pools:
+                        self._learn(pool.name, pool.template.name)
+                        self._learn(*_places(pool.template))
+                    for coming in supply.coming:
+                        self._learn(*coming.gang.split("/"))
                 case f.QueueSeen(queue):
                     self._learn(queue.name, queue.parent, queue.broken, *queue.namespaces)
                 case f.PodSeen():

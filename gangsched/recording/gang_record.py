@@ -57,7 +57,8 @@ class GangRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """GPU-seconds since the last checkpoint that preemptions cost."""
     expected_runtime_s: float | None = None
     cost: float | None = None
-    """What its GPU time cost by the setting `gpu_prices`; None if no prices were set."""
+    """What its share of nodes with a price cost, and its GPU time on others by the setting
+    `gpu_prices`; None if no price is known."""
 
     @property
     def wait_s(self) -> float:

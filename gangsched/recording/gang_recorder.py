@@ -13,6 +13,7 @@ import msgspec
 
 from gangsched.core import facts as f
 from gangsched.core import orders as o
+from gangsched.core.cluster.node_prices import node_with_price, price_of_pods
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.gangs.running_views import running_view
@@ -47,6 +48,8 @@ class _Usage:
     bound: int
     gpus: dict[str, float]
     nodes: tuple[str, ...]
+    price: float | None = None
+    """What it costs for an hour; None if no price is known."""
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class _OpenRecord:
     runs: int = 0
     preemptions: int = 0
     lost_gpu_s: float = 0.0
+    cost: float | None = None
     usage: _Usage | None = None
     nodes: tuple[str, ...] = ()
     pods: int = 0
@@ -82,7 +86,7 @@ class _OpenRecord:
 class GangRecorder:
     """Follows an engine. `before` takes each fact before the engine does.
 
-    `prices` are of one GPU for an hour, by GPU type.
+    `prices` are of one GPU for an hour, by GPU type, on nodes without a price of their own.
     """
 
     def __init__(
@@ -237,6 +241,7 @@ class GangRecorder:
             stored.runs,
             stored.preemptions,
             stored.lost_gpu_s,
+            stored.cost,
             queue=stored.queue,
             user=stored.user,
             priority=stored.priority,
@@ -290,6 +295,7 @@ class GangRecorder:
     def _usage(self, state: GangState, since_s: float) -> _Usage:
         gpus: dict[str, float] = {}
         nodes: dict[str, None] = {}
+        price = 0.0
         cluster = self._view.cluster
         for member in state.members.values():
             if member.bound_node is None or member.ended:
@@ -300,7 +306,21 @@ class GangRecorder:
                 row = cluster.rows.get(member.bound_node)
                 model = cluster.gpu_model(row) if row is not None else ""
                 gpus[model] = gpus.get(model, 0.0) + amount
-        return _Usage(since_s, state.members.bound_count(), gpus, tuple(sorted(nodes)[:_NODES]))
+                if node_with_price(member.bound_node, cluster) is None:
+                    price += amount * self._prices.get(gpu_type_of(model, self._prices), 0.0)
+        of_nodes = price_of_pods(
+            ((one.bound_node, one.needs) for one in state.members.values()
+             if one.bound_node is not None and not one.ended),
+            cluster,
+        )  # fmt: skip
+        known = bool(self._prices) or of_nodes is not None
+        return _Usage(
+            since_s,
+            state.members.bound_count(),
+            gpus,
+            tuple(sorted(nodes)[:_NODES]),
+            price + (of_nodes or 0.0) if known else None,
+        )
 
     def _stop_run(self, known: _OpenRecord, at_s: float) -> None:
         if known.usage is None:
@@ -312,19 +332,17 @@ class GangRecorder:
 
     def _end(self, gang: GangId, known: _OpenRecord, outcome: GangOutcome, at_s: float) -> None:
         record = _record(gang, known, outcome, at_s)
-        if self._prices:
-            record = msgspec.structs.replace(record, cost=self._cost(record.gpu_s))
+        if self._prices and record.cost is None:  # it never ran
+            record = msgspec.structs.replace(record, cost=0.0)
         self._sink.write(record)
-
-    def _cost(self, gpu_s: Mapping[str, float]) -> float:
-        price = {model: self._prices.get(gpu_type_of(model, self._prices), 0.0) for model in gpu_s}
-        return sum(seconds / 3600 * price[model] for model, seconds in gpu_s.items())
 
 
 def _count(known: _OpenRecord, usage: _Usage, at_s: float) -> None:
     """Add what was used since the last change."""
     passed_s = max(at_s - usage.since_s, 0.0)
     known.ran_s += passed_s
+    if usage.price is not None:
+        known.cost = (known.cost or 0.0) + usage.price * passed_s / 3600
     for model, gpus in usage.gpus.items():
         known.gpu_s[model] = known.gpu_s.get(model, 0.0) + gpus * passed_s
 
@@ -386,4 +404,5 @@ def _record(gang: GangId, known: _OpenRecord, outcome: GangOutcome, at_s: float)
         preemptions=known.preemptions,
         lost_gpu_s=known.lost_gpu_s,
         expected_runtime_s=known.expected_runtime_s,
+        cost=known.cost,
     )

@@ -19,6 +19,7 @@ from gangsched.core.facts import HistoryRestored, PodSeen
 from gangsched.core.model import wire_names
 from gangsched.core.model.gangs import Gang
 from gangsched.core.model.nodes import Node
+from gangsched.core.model.queues import Queue
 
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
@@ -59,8 +60,9 @@ ADDED: Mapping[type, Mapping[str, Any]] = {
         "stop_cause": "",
     },
     Limits: {"checkpoint_grace_max_s": 600.0},
-    Node: {"stop_by_s": None},
+    Node: {"stop_by_s": None, "price": None},
     PodSeen: {"checkpoint_s": None, "stop_by_s": None},
+    Queue: {"price_max": None},
 }
 """Fields that came after the form v1 and are not written with these values, their defaults."""
 

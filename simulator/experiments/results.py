@@ -5,7 +5,9 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,7 +68,8 @@ def run_figures(run: RunResult) -> Figures:
     done = [outcome for outcome in submitted if outcome.ended_s is not None]
     started = [outcome for outcome in submitted if outcome.started_s is not None]
     never = sum(final_state(outcome, run) is FinalState.NEVER for outcome in submitted)
-    total = sum(dict(node.allocatable).get(GPU, 0) for node in run.nodes)
+    fixed = [node for node in run.nodes if node.name not in run.pool_nodes]
+    total = sum(dict(node.allocatable).get(GPU, 0) for node in fixed)
     values = {
         "jobs": len(submitted),
         "finished": len(done),
@@ -76,8 +79,8 @@ def run_figures(run: RunResult) -> Figures:
         "still_waiting": len(submitted) - len(started) - never,
         "makespan_s": max((outcome.ended_s or 0.0 for outcome in done), default=0.0),
         "jct_mean_s": mean((outcome.ended_s or 0.0) - outcome.job.at_s for outcome in done),
-        "gpu_busy": _busy(run, run.last_s, total),
-        "gpu_busy_all": _busy(run, run.end_s, total),
+        "gpu_busy": _busy(run, run.last_s),
+        "gpu_busy_all": _busy(run, run.end_s),
         "jain": jain(
             (outcome for outcome in submitted if outcome.job.id not in run.never), run.end_s
         ),
@@ -85,7 +88,7 @@ def run_figures(run: RunResult) -> Figures:
         "stopped": sum(outcome.stopped for outcome in submitted),
         "lost_gpu_h": sum(outcome.lost_gpu_s for outcome in submitted) / 3600,
         "in_pieces": mean(s.in_pieces / s.gpus for s in run.samples if s.gpus and s.waiting_gpus),
-        "nodes": len(run.nodes),
+        "nodes": len(fixed),
         "gpus": total,
         "events": run.events,
         "cycles": run.cycles,
@@ -95,6 +98,8 @@ def run_figures(run: RunResult) -> Figures:
     slow = [slowdown(outcome, run.end_s) for outcome in started]
     values |= {f"wait_{name}_s": value for name, value in _spread(waits).items()}
     values |= {f"slowdown_{name}": value for name, value in _spread(slow).items()}
+    if run.scenario.pools:
+        values |= {f"{name}": sum(row[name] for row in pool_rows(run)) for name in POOL_SUMS}
     return {key: float(value) for key, value in values.items()}
 
 
@@ -112,10 +117,53 @@ def mean(values: Iterable[float]) -> float:
     return statistics.fmean(listed) if listed else 0.0
 
 
-def _busy(run: RunResult, until_s: float, total: int) -> float:
-    """Return the share of all GPU time up to `until_s` in which pods held GPUs."""
+def _busy(run: RunResult, until_s: float) -> float:
+    """Return the share of all GPU time up to `until_s` in which pods held GPUs.
+
+    Nodes of pools count from their purchase until they are given back.
+    """
+    gpus = {node.name: dict(node.allocatable).get(GPU, 0) for node in run.nodes}
+    fixed = sum(count for name, count in gpus.items() if name not in run.pool_nodes)
+    of_pool = {spec.name: spec.gpus for spec in run.scenario.pools}
+    there_s = fixed * until_s
+    changes = [*run.nodes_bought, (until_s, {})]
+    for (since_s, counts), (next_s, _) in pairwise(changes):
+        passed_s = max(min(next_s, until_s) - since_s, 0.0)
+        there_s += passed_s * sum(count * of_pool[name] for name, count in counts.items())
     held_s = 0.0 if run.stays is None else float(run.stays.gpu_s(until_s).sum())
-    return held_s / (total * until_s) if total and until_s else 0.0
+    return held_s / there_s if there_s else 0.0
+
+
+POOL_SUMS = ("cost", "bought_node_h", "wasted_node_h", "purchase_failures", "reclaimed_nodes")
+
+
+def pool_rows(run: RunResult) -> list[dict[str, Any]]:
+    """Return a row for each pool: what it made, and what that cost in $."""
+    return [
+        {
+            "pool": name,
+            "price": spec.price,
+            "nodes_limit": spec.nodes,
+            "nodes_max": figures.nodes_max,
+            "nodes_bought": figures.nodes,
+            "bought_node_h": figures.bought_s / 3600,
+            "wasted_node_h": figures.wasted_s / 3600,
+            "cost": figures.cost,
+            "purchase_failures": figures.failures,
+            "reclaimed_nodes": figures.reclaimed,
+        }
+        for spec in run.scenario.pools
+        for name, figures in [(spec.name, run.pools[spec.name])]
+    ]
+
+
+def _cost(run: RunResult) -> float:
+    return sum(figures.cost for figures in run.pools.values())
+
+
+def _cost_and_wait(run: RunResult) -> float:
+    """Return the cost, with a price for each hour that a job waits."""
+    return _cost(run) + run.scenario.buying.wait_price * sum(_waits(run)) / 3600
 
 
 def jain(outcomes: Iterable[JobOutcome], now_s: float) -> float:
@@ -161,12 +209,14 @@ OBJECTIVES: dict[str, tuple[int, Callable[[RunResult], float]]] = {
     "slowdown_p95": (1, lambda run: _spread(_slow(run))["p95"]),
     "lost_gpu_h": (1, _lost_gpu_h),
     "gpu_busy": (-1, lambda run: run_figures(run)["gpu_busy"]),
+    "cost": (1, _cost),
+    "cost_and_wait": (1, _cost_and_wait),
     "jain": (-1, lambda run: jain(came(run), run.end_s)),
 }
 """The objectives of tuning: 1 or -1 for less or more is better, and the value.
 
-No objective improves when gangs never start: they count as pending until the end, and their work
-as lost.
+No objective improves when gangs never start, but `cost`: they count as pending until the end, and
+their work as lost.
 """
 
 
@@ -217,6 +267,13 @@ def queue_rows(run: RunResult) -> list[dict[str, object]]:
                 "lent_gpu_h": quota_use.lent_s / 3600,
                 "stopped": sum(outcome.stopped for outcome in in_subtree),
                 "lost_gpu_h": sum(outcome.lost_gpu_s for outcome in in_subtree) / 3600,
+                "cost": sum(
+                    figures.cost_by_queue.get(queue, 0.0)
+                    for figures in run.pools.values()
+                    for queue in below
+                )
+                if run.pools
+                else None,
             }
         )
     return rows
@@ -326,6 +383,7 @@ def write(run: RunResult, folder: Path, about: Mapping[str, object]) -> Figures:
         "seed": run.seed,
         "figures": values,
         "queues": queues,
+        "pools": pool_rows(run),
         "not_started": not_started(run),
         "left_out": run.left_out,
         "scenario": run.scenario.model_dump(mode="json"),

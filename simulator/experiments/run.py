@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -18,7 +18,7 @@ from gangsched.core import orders as o
 from gangsched.core.engine.engine import Engine, Limits
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.facts import TopologySeen
-from gangsched.core.model.ids import GangId
+from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.queues import Queue
 from gangsched.core.policy import Policies
@@ -37,6 +37,7 @@ from simulator.traces import Trace
 from simulator.virtual.api_calls import ApiCallJobRun
 from simulator.virtual.api_server import ApiServer, Writes
 from simulator.virtual.job_run import JobRun, Observers, Timing
+from simulator.virtual.node_market import NodeMarket, PoolFigures, SimulatedPool
 from simulator.virtual.usage_meter import Meter, QuotaUse, Stays
 
 SAMPLES = 400
@@ -86,6 +87,11 @@ class RunResult:
     events: int = 0
     cycles: int = 0
     preempted: int = 0
+    pool_nodes: frozenset[NodeName] = frozenset()
+    """Those of `nodes` that exist only while they are bought."""
+    pools: dict[str, PoolFigures] = field(default_factory=dict)
+    nodes_bought: list[tuple[float, dict[str, int]]] = field(default_factory=list)
+    """How many nodes of each pool there were, after each change."""
 
     def tree(self) -> QueueTree:
         """Return its queues as a tree."""
@@ -109,6 +115,19 @@ def nodes_of(scenario: Scenario, jobs: Sequence[Job]) -> list[Node]:
         wanted = sum(demand(jobs).values()) / scenario.cluster.load / groups[0].gpus
         groups = (groups[0].model_copy(update={"count": max(math.ceil(wanted), 1)}),)
     return [_node(manifest) for group in groups for manifest in _manifests(group)]
+
+
+def pools_of(scenario: Scenario) -> list[SimulatedPool]:
+    """Return the pools with all nodes that they can make."""
+    return [
+        SimulatedPool(
+            spec,
+            tuple(replace(_node(one), price=spec.price) for one in _manifests(spec.group()))
+            if spec.nodes
+            else (),
+        )
+        for spec in scenario.pools
+    ]
 
 
 def _manifests(group: NodeGroup) -> list[dict[str, object]]:
@@ -159,7 +178,10 @@ def prepare(
             f"{scenario.name}: there are no jobs: {before} has no running or pending gangs, and "
             f"workload has no traces or generators"
         )
-    result = RunResult(scenario, seed, nodes, _queues(scenario, jobs, nodes, initial), [])
+    bought = [node for pool in pools_of(scenario) for node in pool.nodes]
+    queues = _queues(scenario, jobs, [*nodes, *bought], initial)
+    result = RunResult(scenario, seed, [*nodes, *bought], queues, [])
+    result.pool_nodes = frozenset(node.name for node in bought)
     for trace in traces_read:
         for reason, count in trace.left_out.items():
             result.left_out[reason] = result.left_out.get(reason, 0) + count
@@ -231,7 +253,8 @@ class _Runner:
         self._rng = random.Random(f"faults {result.seed}")  # noqa: S311 -- no secret
         scenario, delays = result.scenario, result.scenario.delays
         self._start, self._meter = initial, Meter(result.nodes, result.queues)
-        inputs = (result.nodes, jobs, policies_of(scenario), result.queues)
+        self._fixed = [node for node in result.nodes if node.name not in result.pool_nodes]
+        inputs = (self._fixed, jobs, policies_of(scenario), result.queues)
         options: dict[str, Any] = {
             "limits": Limits(report_interval_s=_PATROL_S, retry_interval_s=delays.replan),
             "timing": Timing(
@@ -249,6 +272,7 @@ class _Runner:
             self._job_run = ApiCallJobRun(api, *inputs, **options)
             if faults.restart_mtbf is not None:
                 self._restarts(self._job_run, faults.restart_mtbf)
+        self._market = self._open_market(scenario)
         if scenario.cluster.topology is not None:
             self._job_run.observe(TopologySeen(scenario.cluster.topology.topology("default")))
         if initial is not None:
@@ -261,6 +285,15 @@ class _Runner:
         self._picture_s = max(min(last_s, self._until_s) / PICTURES, 1.0)
         self._gpus = np.array([dict(node.allocatable).get(GPU, 0) for node in result.nodes])
         self._break()
+
+    def _open_market(self, scenario: Scenario) -> NodeMarket | None:
+        if not scenario.pools:
+            return None
+        pools, seed = pools_of(scenario), self._result.seed
+        market = NodeMarket(self._job_run, pools, scenario.buying, seed)
+        observers = self._job_run.observers
+        observers.on_fact, observers.on_refusals = market.observe, market.planned
+        return market
 
     def _resume(self, start: InitialState) -> None:
         """Restore the initial state."""
@@ -285,6 +318,9 @@ class _Runner:
         result.compute_s = time.perf_counter() - begin_s
         result.outcomes = list(job_run.outcomes.values())
         job_run.close()
+        if self._market is not None:
+            self._market.close()
+            result.pools, result.nodes_bought = self._market.figures, self._market.history
         result.last_s = result.last_s or job_run.now_s
         result.quota_use = result.quota_use or self._meter.quota_use(job_run.now_s)
         result.stays = self._meter.close(job_run.now_s)
@@ -350,10 +386,10 @@ class _Runner:
         """Schedule the first failure of each node and rack."""
         faults = self._result.scenario.faults
         if faults.node_mtbf is not None:
-            for node in self._result.nodes:
+            for node in self._fixed:
                 self._fails([node], faults.node_mtbf, faults.node_repair)
         if faults.rack_mtbf is not None:
-            for rack in racks(self._result.nodes).values():
+            for rack in racks(self._fixed).values():
                 self._fails(rack, faults.rack_mtbf, faults.rack_repair)
 
     def _fails(self, nodes: list[Node], mtbf_s: float, repair_s: float) -> None:

@@ -44,6 +44,7 @@ def details(run: RunResult) -> dict[str, object]:
         "lanes": list(dict.fromkeys(lanes.values())),
         "lane_queue": held.argmax(axis=0).tolist(),
         "lane_busy": busy.round(3).tolist(),
+        "nodes_bought": [[at_s, counts] for at_s, counts in run.nodes_bought],
         "worst": [_story(outcome, run) for outcome in worst],
     }
 

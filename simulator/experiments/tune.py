@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,16 @@ class TunedParameter:
     low: float = 0.0
     high: float = 0.0
     log: bool = False
+    whole: bool = False
+    """The field takes whole numbers alone."""
 
     def propose(self, trial: optuna.Trial) -> str:
         """Return a value for a trial."""
         if self.choices:
             return str(trial.suggest_categorical(self.field, self.choices))
+        if self.whole:
+            low, high = int(self.low), int(self.high)
+            return str(trial.suggest_int(self.field, low, high, log=self.log))
         return f"{trial.suggest_float(self.field, self.low, self.high, log=self.log):.6g}"
 
 
@@ -136,7 +141,6 @@ class Search:
             )
         self._path = path
         self._changes = tuple(changes)
-        self._parameters = parameters
         self._objective = objective
         self._sign, _ = OBJECTIVES[objective]
         self._out = out
@@ -145,6 +149,7 @@ class Search:
         for parameter in parameters:  # a wrong field or value fails here, before hours of trials
             for value in parameter.choices or (f"{parameter.low:g}", f"{parameter.high:g}"):
                 load(path, (*self._changes, f"{parameter.field}={value}"))
+        self._parameters = [replace(one, whole=self._is_whole(one)) for one in parameters]
         _, jobs, _ = prepare(scenario, scenario.seeds[0])
         span_s = jobs[-1].at_s
         count = max(math.ceil(span_s / window_s), 1)
@@ -153,6 +158,17 @@ class Search:
         self._starts = [number * window_s for number in range(count)]
         self._window_s = window_s
         self._held = max(round(count * _HELD_OUT), 1)
+
+    def _is_whole(self, parameter: TunedParameter) -> bool:
+        """Return whether the field of a range rejects fractions, such as a number of nodes."""
+        if parameter.choices or not (parameter.low.is_integer() and parameter.high.is_integer()):
+            return False
+        fraction = (parameter.low + parameter.high) // 2 + 0.5
+        try:
+            load(self._path, (*self._changes, f"{parameter.field}={fraction}"))
+        except ConfigError:
+            return True
+        return False
 
     def run(self, trials: int) -> Iterator[float]:
         """Run the remaining trials; after each, yield the best value so far."""

@@ -98,6 +98,23 @@ def waiting(details: Mapping[str, Any]) -> str:
     return _svg(figure)
 
 
+def nodes_bought(details: Mapping[str, Any]) -> str:
+    """Draw how many nodes of each pool there were; "" without pools."""
+    rows = details["nodes_bought"]
+    if not rows:
+        return ""
+    figure = Figure(_WIDE)
+    axes = figure.add_subplot()
+    unit_s, unit = time_unit(details["end_s"])
+    at = [0.0, *(at_s / unit_s for at_s, _ in rows), details["end_s"] / unit_s]
+    names = list(rows[0][1])
+    lines = [[0, *(counts[name] for _, counts in rows), rows[-1][1][name]] for name in names]
+    axes.stackplot(at, lines, labels=names, step="post")
+    figure.legend(ncols=len(names), loc="outside upper left", fontsize=8)
+    axes.set(xlabel=unit, ylabel="bought nodes", ylim=(0, None))
+    return _svg(figure)
+
+
 def by_size(jobs: Mapping[str, pa.Table], column: str, part: float, label: str) -> str:
     """Draw a percentile of a column for each size class, bars for each variant."""
     figure = Figure((4.4, 2.6))

@@ -119,6 +119,25 @@ COLUMNS = (
     Column("makespan_s", "makespan", -1, "s"),
 )
 
+POOL_FIGURES = (
+    Column("cost", "cost of bought nodes, $", -1),
+    Column("bought_node_h", "node-hours bought", -1),
+    Column("wasted_node_h", "node-hours that no gang used", -1),
+)
+"""Columns of scenarios with pools."""
+
+POOL_COLUMNS = (
+    Column("price", "price, $/h", 0),
+    Column("nodes_limit", "nodes at most", 0),
+    Column("nodes_max", "nodes at the same time", 0),
+    Column("nodes_bought", "nodes bought", 0),
+    Column("bought_node_h", "node-hours", 0),
+    Column("wasted_node_h", "node-hours that no gang used", -1),
+    Column("cost", "cost, $", -1),
+    Column("purchase_failures", "failed purchases", -1),
+    Column("reclaimed_nodes", "nodes taken back", -1),
+)
+
 QUEUE_COLUMNS = (
     Column("jobs", "jobs", 0),
     Column("never_started", "never started", -1),
@@ -175,6 +194,12 @@ def placed_by(scenario: Scenario) -> str:
     return f"placer: {placer}; a cluster's default is {usual} (--set policies.placer={usual})"
 
 
+def columns_of(runs: ReportRuns) -> tuple[Column, ...]:
+    """Return the figures of the table; those of pools only where every variant has pools."""
+    with_pools = all("cost" in outcome.figures for outcome in runs.outcomes)
+    return (*COLUMNS, *POOL_FIGURES) if with_pools else COLUMNS
+
+
 def variant_rows(runs: ReportRuns) -> list[dict[str, Any]]:
     """Return a row for each variant: means, and differences from the first, paired by seed."""
     grouped = runs.by_variant()
@@ -183,7 +208,7 @@ def variant_rows(runs: ReportRuns) -> list[dict[str, Any]]:
     for name, outcomes in grouped.items():
         cells = []
         fewer = _never(outcomes) > _never(first)
-        for column in COLUMNS:
+        for column in columns_of(runs):
             values = [outcome.figures[column.key] for outcome in outcomes]
             cell = {"mean": column.shown(statistics.fmean(values)), "range": "", "class": ""}
             pairs = [
@@ -207,19 +232,30 @@ def _never(outcomes: list[StoredRun]) -> float:
 
 def by_queue(runs: ReportRuns) -> list[dict[str, Any]]:
     """Return a row for each queue and variant with means over the seeds, in the queues' order."""
+    return _by_name(runs, "queues", "queue", QUEUE_COLUMNS)
+
+
+def by_pool(runs: ReportRuns) -> list[dict[str, Any]]:
+    """Return a row for each pool and variant with means over the seeds."""
+    return _by_name(runs, "pools", "pool", POOL_COLUMNS)
+
+
+def _by_name(
+    runs: ReportRuns, part: str, key: str, columns: tuple[Column, ...]
+) -> list[dict[str, Any]]:
     rows_of: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for name, outcomes in runs.by_variant().items():
         for outcome in outcomes:
-            for row in outcome.document["queues"]:
-                rows_of.setdefault(row["queue"], {}).setdefault(name, []).append(row)
+            for row in outcome.document[part]:
+                rows_of.setdefault(row[key], {}).setdefault(name, []).append(row)
     rows = []
-    for queue, variants in rows_of.items():
+    for named, variants in rows_of.items():
         for number, (name, rows_of_variant) in enumerate(variants.items()):
             cells = []
-            for column in QUEUE_COLUMNS:
+            for column in columns:
                 values = [row[column.key] for row in rows_of_variant if row[column.key] is not None]
                 cells.append(column.shown(statistics.fmean(values)) if values else "none")
-            first = {"queue": "" if number else queue, "depth": rows_of_variant[0]["depth"]}
+            first = {key: "" if number else named, "depth": rows_of_variant[0].get("depth", 0)}
             rows.append(first | {"variant": name, "cells": cells})
     return rows
 
@@ -258,6 +294,7 @@ def render(runs: ReportRuns) -> str:
                 "waiting": figures.waiting(details),
                 "lanes": figures.lanes(details),
                 "heat": figures.heat(details),
+                "nodes_bought": figures.nodes_bought(details),
             }
         )
     environment = Environment(
@@ -270,10 +307,12 @@ def render(runs: ReportRuns) -> str:
         figures=first.figures,
         first_seed=first.seed,
         left_out=first.document["left_out"],
-        columns=COLUMNS,
+        columns=columns_of(runs),
         rows=variant_rows(runs),
         queue_columns=QUEUE_COLUMNS,
         queue_rows=by_queue(runs),
+        pool_columns=POOL_COLUMNS,
+        pool_rows=by_pool(runs),
         placed_by=placed_by(next(iter(runs.outcomes)).scenario),
         variants=shown,
         used=figures.over_time(samples, ("used", "gpus"), "% of GPUs used"),

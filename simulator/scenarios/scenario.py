@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from gangsched.api.queue import QueueSpec
 from gangsched.api.topology import TopologySpec
 from gangsched.config import ConfigError, PolicyConfig, one_sentence, strangers
+from gangsched.core.model.node_pools import NODES_OF_POOL_MAX, POOLS_MAX
 from gangsched.local.nodes import NodeGroup, check_distinct_names
 from simulator.traces import FORMATS
 
@@ -72,9 +73,7 @@ class ClusterSpec(_Part):
     @model_validator(mode="after")
     def _one_group(self) -> "ClusterSpec":
         check_distinct_names(self.nodes)
-        if not self.nodes and self.snapshot is None:
-            raise ValueError("there are no nodes: give groups of nodes, or a snapshot")
-        if self.load is not None and (len(self.nodes) > 1 or not self.nodes[0].gpus):
+        if self.load is not None and (len(self.nodes) != 1 or not self.nodes[0].gpus):
             raise ValueError("load needs exactly one group of nodes, and its nodes need GPUs")
         return self
 
@@ -164,6 +163,10 @@ class WorkloadSpec(_Part):
     grace: Seconds = 30.0
     """How long the pods of a preempted job take to terminate."""
 
+    checkpoint_grace: Positive | None = None
+    """How much time jobs ask for to save their work before they are stopped; they take half of it.
+    Only such jobs get spot nodes. Default: they do not ask."""
+
 
 class FaultSpec(_Part):
     """Failures at exponential intervals, from the seed of the run."""
@@ -210,14 +213,75 @@ class Delays(_Part):
     burst: int = Field(100, ge=1)
 
 
+class PoolSpec(_Part):
+    """Equal nodes that are bought for gangs that lack nodes, and given back."""
+
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", max_length=63)
+    nodes: int = Field(ge=0, le=NODES_OF_POOL_MAX)
+    """The most nodes that it has at a time."""
+
+    gpus: int = Field(0, ge=0, le=64)
+    gpu_model: str = ""
+    cpu: str = "96"
+    memory: str = "1Ti"
+    labels: dict[str, str] = {}
+    price: float = Field(0.0, ge=0, le=1_000_000)
+    """What a node costs for an hour, in $."""
+
+    spot: bool = False
+    """The provider may take nodes back: only gangs that can be stopped get them."""
+
+    boot: Seconds = 300.0
+    """Median time from the purchase of a node until it is there; log-normal."""
+
+    boot_spread: float = Field(0.2, ge=0, le=3)
+    shortage_mtbf: Positive | None = None
+    """Mean time until the pool makes no more nodes for a while; default: never."""
+
+    shortage_repair: Positive = 3600.0
+    reclaim_mtbf: Positive | None = None
+    """Mean time until the provider takes a spot node back; default: never."""
+
+    def group(self) -> NodeGroup:
+        """Return all nodes that it can make, as a group."""
+        fields = self.model_dump(include={"name", "gpus", "gpu_model", "cpu", "memory", "labels"})
+        return NodeGroup.model_validate({**fields, "count": max(self.nodes, 1)})
+
+
+class BuyingSpec(_Part):
+    """How nodes are bought; the defaults are those of the setting `karpenter`."""
+
+    after: Seconds = 10.0
+    """How long a gang lacks nodes before they are bought."""
+
+    late: Positive = 900.0
+    """After which time nodes that are not there count as failed."""
+
+    retry: Positive = 60.0
+    """For how long a pool that failed is left out; doubles each time, to an hour at most."""
+
+    reserved: Positive = 600.0
+    """For how long nodes that are there wait for the start of their gang."""
+
+    idle: Seconds = 60.0
+    """After which time nodes without gangs are given back."""
+
+    attempts: int = Field(5, ge=1, le=1000)
+    purchases_max: int = Field(32, ge=1, le=1000)
+    wait_price: float = Field(0.0, ge=0, le=1e9)
+    """What an hour that a job waits is worth, in $, for the objective `cost_and_wait`."""
+
+
 class Scenario(_Part):
     """Everything a run needs except its seed."""
 
     version: Literal["gangsched.io/simulation/v1"]
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    cluster: ClusterSpec
+    cluster: ClusterSpec = ClusterSpec()
     queues: tuple[QueueEntry, ...] | QueuesOfWorkload = ()
     policies: PolicyChoice = PolicyChoice()
+    pools: tuple[PoolSpec, ...] = Field((), max_length=POOLS_MAX)
+    buying: BuyingSpec = BuyingSpec()
     workload: WorkloadSpec = WorkloadSpec()
     faults: FaultSpec = FaultSpec()
     delays: Delays = Delays()
@@ -233,6 +297,13 @@ class Scenario(_Part):
         workload = self.workload
         if not (workload.traces or workload.generators or self.cluster.snapshot):
             raise ValueError("workload: there are no jobs: give traces, generators, or a snapshot")
+        if not (self.cluster.nodes or self.cluster.snapshot or self.pools):
+            raise ValueError("cluster: there are no nodes: give groups of nodes, a snapshot, or "
+                             "pools")  # fmt: skip
+        names = [*(pool.name for pool in self.pools), *(g.name for g in self.cluster.nodes)]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"pools: the name {twice[0]!r} is there twice; names of pools and of "
+                             f"groups of nodes differ")  # fmt: skip
         return self
 
 

@@ -126,6 +126,8 @@ def _with_declarations(job: Job, scenario: Scenario) -> Job:
         estimate_s=estimate_s,
         checkpoint_s=job.checkpoint_s or scenario.workload.checkpoint,
         grace_s=scenario.workload.grace,
+        asks_s=scenario.workload.checkpoint_grace,
+        save_s=(scenario.workload.checkpoint_grace or 0.0) / 2,
     )
 
 

@@ -47,11 +47,14 @@ _AT_ONCE = Timing()
 
 @dataclass(slots=True)
 class Observers:
-    """What follows a run: a meter of GPUs, calls at each plan, and at each report to users."""
+    """What follows a run: a meter of GPUs, and calls at each fact, plan, refusal and report."""
 
     meter: Meter | None = None
     on_plan: Callable[[float], None] | None = None
     on_report: Callable[[o.Report], None] | None = None
+    on_fact: Callable[[f.Fact], None] | None = None
+    on_refusals: Callable[[], None] | None = None
+    """Called after a plan that refused gangs."""
 
 
 class JobRun:
@@ -179,6 +182,8 @@ class JobRun:
             if self.observers.on_plan is not None:
                 self.observers.on_plan(self.now_s)
             self._execute(self.engine.accept(plan, self.now_s))
+            if self.observers.on_refusals is not None and (plan.refusals or plan.class_refusals):
+                self.observers.on_refusals()
 
     # -- questions ----------------------------------------------------------------------------
 
@@ -352,6 +357,8 @@ class JobRun:
             self.checker.observe(fact)
         if self.observers.meter is not None:
             self.observers.meter.observe(fact, self.now_s)
+        if self.observers.on_fact is not None:
+            self.observers.on_fact(fact)
         self._execute(self.engine.observe(fact, self.now_s))
 
     def _execute(self, orders: tuple[o.Order, ...]) -> None:
@@ -375,6 +382,9 @@ class JobRun:
                         self.checker.assigned(order.by)
                 case o.AnnounceStop():
                     self._stop_announced(order)
+                case o.Report(gang, state=State.RESERVED.value):  # perhaps while others save
+                    if self.checker is not None:
+                        self.checker.assigned(gang)
                 case o.WithdrawStop(gang):
                     if order.pods:
                         self._saved.pop(gang, None)

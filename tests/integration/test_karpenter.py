@@ -20,6 +20,8 @@ pytestmark = pytest.mark.skipif(
     "KARPENTER" not in os.environ, reason="a control plane of its own: make karpenter"
 )
 API = "karpenter.sh", "v1"
+WAITS = 3
+"""The exit code of `explain` for a gang that waits."""
 NODES = NodeFile(nodes=(NodeGroup(name="head", kind="kwok", count=1, taints=()),))
 """One node without GPUs. Without any, the control plane would have no KWOK."""
 
@@ -208,6 +210,39 @@ def test_a_gang_gets_no_nodes_that_cost_more_than_it_may_pay(bought, namespace):
                     "-p", json.dumps({"spec": {"maxPricePerHour": None}}))  # fmt: skip
     cluster.wait(lambda: len(bought.bound(namespace, "dear")) == 2, "the gang to run", 60)
     cluster.wait(lambda: remedies() == [], "the refusal to be withdrawn")
+
+
+def test_commands_know_what_can_be_bought_and_when_it_is_there(bought, namespace):
+    """They read it from the leader, which is stopped here before it buys."""
+    cluster = bought.cluster
+
+    def explained() -> dict:
+        code, text = cluster.gangsched("explain", f"{namespace}/gang", "-o", "json")
+        assert code in (0, WAITS), text
+        return json.loads(text)
+
+    def remedies() -> list[str]:
+        return [one for one in explained().get("wouldHelp", ()) if "of pool" in one]
+
+    def left() -> list[int]:
+        maps = cluster.core.list_namespaced_config_map("gangsched-system").items
+        found = [one.data or {} for one in maps if one.metadata.name == "gangsched-history"]
+        supply = json.loads(found[0].get("node-supply.json") or "{}") if found else {}
+        return [one["nodes_left"] for one in supply.get("pools", ())]
+
+    cluster.wait(lambda: left() == [2, 1], "the leader to write that all nodes are given back")
+    bought.kill()
+    try:
+        cluster.gang(namespace, "gang", 2, gpus=8)
+        wanted = "1 more node of pool a100 and 1 more node of pool h100"
+        cluster.wait(lambda: any(one.startswith(wanted) for one in remedies()), "the price", 60)
+        assert any(one.endswith("138 $/h") for one in remedies())
+        start = explained()["start"]
+        assert start["expected"] is not None
+        assert start["earliest"] <= start["expected"] <= start["latest"]
+    finally:
+        bought.start()
+    cluster.wait(lambda: len(bought.bound(namespace, "gang")) == 2, "the gang to run", 60)
 
 
 @pytest.mark.parametrize("step", ["claimed", "registered", "bound"])

@@ -1,6 +1,7 @@
 """Other operators, each built unchanged from a module with exact versions."""
 
 import contextlib
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -63,14 +64,13 @@ class Operator:
     def source(self) -> Path:
         """Return the folder of the module: manifests and samples as they are shipped."""
         go = components.go_toolchain(print)
-        command = [go, "list", "-m", "-f", "{{.Dir}}", self.module]
         found = gobuild.run(
-            command,
-            "finding the module",
+            [go, "mod", "download", "-json", self.module],
+            f"downloading {self.module}",
             cwd=self.folder,
             env=gobuild.go_environment(self.toolchain),
         )
-        return Path(found.strip())
+        return Path(json.loads(found)["Dir"])
 
     def manifests(self, into: Path, arguments: tuple[str, ...], place: dict) -> Path:
         """Write its manifests for kubectl; return their folder.

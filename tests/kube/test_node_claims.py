@@ -4,11 +4,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from builders import GPU
+from builders import GPU, an_engine, needs, node, pod, templated
 
 from gangsched.autoscaling_config import KarpenterConfig
 from gangsched.config import ConfigError, load_config
+from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.queues import Queue
+from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.provisioning.karpenter.decide import (
     NodeState,
     PurchaseState,
@@ -24,6 +27,7 @@ from gangsched.kube.provisioning.karpenter.objects import (
     written_purchase,
 )
 from gangsched.kube.provisioning.karpenter.pools import claim_body, core_pools, within_limits
+from gangsched.kube.provisioning.karpenter.spending import spent_by_queue
 
 P5 = {
     "name": "p5",
@@ -217,6 +221,30 @@ def test_a_claim_has_the_template_of_its_pool_and_one_instance_type():
         "topology.kubernetes.io/zone": ["a"],
     }
     assert made["spec"]["resources"]["requests"] == {GPU: "8", "cpu": "190"}
+
+
+def test_a_bought_node_has_its_price():
+    annotations = body()["metadata"]["annotations"]
+    raw = {"metadata": {"name": "n", "annotations": annotations}, "status": {"allocatable": {}}}
+    assert node_fact(json.dumps(raw).encode()).node.price == 98.25
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1e3", "nan", "1" * 10, "1.", " 1"])
+def test_a_text_that_is_no_price_is_none(text):
+    annotations = {"gangsched.io/price-per-hour": text}
+    raw = {"metadata": {"name": "n", "annotations": annotations}, "status": {"allocatable": {}}}
+    assert node_fact(json.dumps(raw).encode()).node.price is None
+
+
+def test_nodes_are_spent_by_the_queue_that_uses_them():
+    engine = an_engine(node("used"), node("idle"))
+    for name, queue in (("g", "q"), ("other", "o")):
+        engine.observe(f.QueueSeen(Queue(queue)), 0.0)
+        engine.observe(f.GangSeen(templated(name, 1, needs(1), queue=queue)), 0.0)
+    engine.observe(pod("other-0", "other", needs(1), node=NodeName("used")), 0.0)
+    claims = [claim(0, "used"), claim(1, "idle"), claim(1), claim(0, deleting=True)]
+    assert spent_by_queue(claims, engine.view, POOLS) == {"o": 98.25, "q": 2 * 98.25}
+    assert spent_by_queue(claims, an_engine().view, POOLS) == {}, "its gang is gone"
 
 
 def test_what_is_written_is_read_again():

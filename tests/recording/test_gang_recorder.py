@@ -34,8 +34,10 @@ class Sink:
 class Recorded:
     """An engine and its recorder."""
 
-    def __init__(self, sink=None, prices=None):
-        self.engine = an_engine(node("a", gpu_model="H100"), node("b", gpu_model="A100"))
+    def __init__(self, sink=None, prices=None, price=None):
+        """Take prices of GPUs, and a price of node a."""
+        a, b = node("a", gpu_model="H100", price=price), node("b", gpu_model="A100")
+        self.engine = an_engine(a, b)
         self.engine.observe(QueueSeen(Queue("q")), 0.0)
         self.sink = sink or Sink()
         self.recorder = GangRecorder(self.engine.view, self.sink, prices)
@@ -96,6 +98,37 @@ def test_a_gang_costs_what_its_gpus_cost():
         recorded.pods(110.0)
         recorded.pods(160.0, ended=True)
         assert recorded.record(160.0).cost == pytest.approx(cost)
+
+
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [({}, 50 / 3600 * 36.0), ({"H100": 99.0, "A100": 1.8}, 50 / 3600 * (36.0 + 4 * 1.8))],
+)
+def test_a_node_with_a_price_is_paid_by_its_share(prices, cost):
+    recorded = Recorded(prices=prices, price=72.0)
+    recorded.declare()
+    recorded.pods(110.0)
+    recorded.pods(160.0, ended=True)
+    assert recorded.record(160.0).cost == pytest.approx(cost)
+
+
+def test_the_cost_until_a_restart_is_kept():
+    recorded = Recorded(price=72.0)
+    recorded.declare()
+    recorded.pods(110.0)
+    recorded.pods(130.0, pods=1, ended=True)
+    later = Recorded(Sink(recorded.sink.unended.values()), price=72.0)
+    later.declare(200.0)
+    later.pods(200.0, started_s=200.0)
+    later.pods(300.0, ended=True)
+    assert later.record(300.0).cost >= 100 / 3600 * 36.0
+
+
+def test_a_gang_that_never_ran_costs_nothing():
+    recorded = Recorded(prices={"H100": 3.6})
+    recorded.declare()
+    recorded.gone(160.0)
+    assert recorded.record(160.0).cost == 0.0
 
 
 def test_without_prices_no_cost_is_known(recorded):

@@ -175,6 +175,7 @@ def test_the_names_of_facts_in_journals_are_those_of_the_format():
     assert {name_of(kind) for kind in get_args(f.Fact)} == {
         "NodeSeen", "NodeGone", "TopologySeen", "TopologyGone", "QueueSeen", "QueueGone",
         "BookingSeen", "BookingGone", "NamespaceQuotaSeen", "NamespaceQuotaGone", "BudgetsSeen",
+        "NodeSupplySeen",
         "GpuTimeSeen", "GangSeen", "GangGone", "JobEnded", "PodSeen", "PodGone",
         "ReservationSeen", "PastSeen", "StoppedSeen", "EndRestored", "Prepared", "PrepareFailed",
         "Bound", "BindFailed", "PlanFailed",

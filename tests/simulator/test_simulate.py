@@ -199,6 +199,7 @@ def test_the_guide_of_the_page_works(tmp_path):
         "docs/simulator.md",
         "The simulator",
         "Choose a policy from your own accounting",
+        "Which pools do I need?",
         "Fault injection",
         "Many runs, and better settings",
     )
@@ -207,7 +208,8 @@ def test_the_guide_of_the_page_works(tmp_path):
     document = json.loads((done / "seed-0" / "run.json").read_text())
     assert document["figures"]["finished"] == 9
     assert sum(document["left_out"].values()) == 1
-    (tuned,) = [text for line, text in said.items() if line.startswith("gangsched tune")]
+    sizes, tuned = [text for line, text in said.items() if line.startswith("gangsched tune")]
+    assert "best of 1 trials: pools.demand.nodes=" in sizes
     assert "best of 2 trials" in tuned
 
 

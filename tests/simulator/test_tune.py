@@ -73,3 +73,12 @@ def test_an_invalid_value_fails_before_the_first_trial(path, tmp_path):
         Search(path, (), [parameter("workload.nonsense=1,2")], "wait_mean_s", tmp_path)
     with pytest.raises(ConfigError, match="is no objective; use wait_mean_s"):
         Search(path, (), [parameter("delays.plan=1:2")], "beauty", tmp_path)
+
+
+def test_numbers_of_nodes_are_tuned_as_whole_numbers(path, tmp_path):
+    chosen = [parameter("cluster.nodes.0.count=2:6"), parameter("delays.plan=1:3")]
+    search = Search(path, (), chosen, "wait_mean_s", tmp_path / "out")
+    assert len(list(search.run(1))) == 1
+    best = search.result().best
+    assert best["cluster.nodes.0.count"].isdecimal()
+    assert not best["delays.plan"].isdecimal()

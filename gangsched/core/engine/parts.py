@@ -153,5 +153,5 @@ class Parts:
         self.drained = DrainedGangs(self.table, self.declarations, self.allocations)
         self.snapshots = SnapshotBuilder(
             self.settings, self.table, self.allocations, self.pending, self.views, self.rules,
-            self.running, self.feedback, self.deadlines, self.conditions,
+            self.running, self.feedback, self.deadlines, self.conditions, self.declarations,
         )  # fmt: skip

@@ -13,6 +13,7 @@ from gangsched.core.engine.parts import Parts
 from gangsched.core.engine.timing.run_times import is_done
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName, PodName, PodUid
+from gangsched.core.model.node_pools import NodeSupply
 from gangsched.core.model.queues import AdvanceReservation, Queue, QuotaKey
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.model.topology import Topology
@@ -155,6 +156,11 @@ class EngineView:
     def protected(self) -> frozenset[GangId]:
         """Gangs that a PodDisruptionBudget protects."""
         return self._parts.declarations.protected
+
+    @property
+    def node_supply(self) -> NodeSupply:
+        """The nodes that can be bought, and those that come."""
+        return self._parts.declarations.node_supply
 
     # -- pods ---------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
 
 POOLS_MAX = 64
@@ -37,6 +38,30 @@ class Purchase:
     """When the last node is there."""
     proved: bool = True
     """Whether no cheaper purchase exists, by the counts that were tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComingNodes:
+    """Nodes that were bought for a gang and are not all there: how many of each pool."""
+
+    gang: GangId
+    nodes: tuple[tuple[str, int], ...]
+    ready_s: float
+    """When the last is expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSupply:
+    """The nodes that can be bought, and those that come.
+
+    Queues have `spent` so much for an hour on nodes that are there or come. A gang lacks nodes for
+    `after_s` before they are bought.
+    """
+
+    pools: tuple[NodePool, ...] = ()
+    coming: tuple[ComingNodes, ...] = ()
+    spent: tuple[tuple[str, float], ...] = ()
+    after_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ class Node:
     `gpu_model` is the product its labels name. `layouts` holds one entry a GPU where the node's
     MIG configuration is known, and is empty where it is not: such a node is counts alone, and its
     GPUs are never repartitioned. At `stop_by_s` the node is expected to stop: for maintenance, or
-    because its provider takes it back.
+    because its provider takes it back. It costs `price` for an hour, if that is known.
     """
 
     name: NodeName
@@ -30,3 +30,4 @@ class Node:
     layouts: tuple[Layout, ...] = ()
     mig_failed: bool = False
     stop_by_s: float | None = None
+    price: float | None = None

@@ -102,8 +102,9 @@ class Queue:
     `order` names the order policy inside it ("" for the cluster's). With `strict`, no gang
     passes a gang that cannot start. `exclusive` is the coarsest level of which a gang may have a
     domain for itself ("": none). With `non_preemptible_may_borrow`, gangs with `preemptible: false`
-    may use borrowed quota. `broken` says why a declaration cannot be read; then nothing else is
-    known of the queue.
+    may use borrowed quota. Nodes that are bought for its gangs and those of the queues below it may
+    cost `price_max` for an hour. `broken` says why a declaration cannot be read; then nothing else
+    is known of the queue.
     """
 
     name: str
@@ -126,6 +127,7 @@ class Queue:
     stop: Stop = Stop.NONE
     exclusive: str = ""
     non_preemptible_may_borrow: bool = False
+    price_max: float | None = None
     broken: str = ""
 
     def admits(self, namespace: str) -> bool:

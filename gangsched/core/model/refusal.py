@@ -48,6 +48,10 @@ class Reason(StrEnum):
     PLAN_FAILED = "PlanFailed"
 
 
+LACKS_NODES = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOO_LARGE, Reason.UNSATISFIABLE})
+"""Refusals that more nodes may end. They come after all rules and quotas of the queue."""
+
+
 _DECLARERS = {
     "job": "Job",
     "statefulset": "StatefulSet",

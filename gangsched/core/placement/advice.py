@@ -4,13 +4,13 @@ Counting finds what may help, and is cheap. A remedy is reported only when a who
 starts the gang: with quotas, permissions, reservations of other gangs, and all pending gangs.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.node_pools import NodePool, Purchase
+from gangsched.core.model.node_pools import Purchase
 from gangsched.core.model.pods import GPU
 from gangsched.core.model.refusal import Reason, Refusal, Remedy, format_amount, plural
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
@@ -19,10 +19,12 @@ from gangsched.core.placement.fill import is_feasible
 from gangsched.core.placement.objectives import main_resource
 from gangsched.core.placement.purchases import (
     cheapest_purchase,
+    coming_remedy,
     purchase_remedy,
     with_purchase,
 )
 from gangsched.core.placement.relaxations import relaxations, with_fewer
+from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import RunningGang, Snapshot
 from gangsched.core.what_if import left_free, without_gangs
 
@@ -53,15 +55,14 @@ def advise(
     snapshot: Snapshot,
     refusal: Refusal,
     starts: Starts,
-    pools: Sequence[NodePool] = (),
 ) -> Refusal:
     """Return the refusal with remedies; a gang with an invalid request gets none.
 
-    The snapshot has to hold all pending gangs. `pools` can make more nodes.
+    The snapshot has to hold all pending gangs.
     """
     if refusal.reason in _UNHELPED:
         return refusal
-    advisor = _Advisor(waiting, snapshot, refusal, starts, pools)
+    advisor = _Advisor(waiting, snapshot, refusal, starts)
     try:
         remedies = tuple(advisor.remedies())
     except MisconfiguredError:
@@ -77,7 +78,6 @@ class _Advisor:
     snapshot: Snapshot
     refusal: Refusal
     starts: Starts
-    pools: Sequence[NodePool] = ()
 
     def remedies(self) -> Iterator[Remedy]:
         bought = self._bought()
@@ -94,13 +94,20 @@ class _Advisor:
                 yield remedy
 
     def _bought(self) -> Remedy | None:
-        """Find the cheapest nodes to buy."""
-        if not self.pools:
+        """Find the nodes that come for the gang, or the cheapest to buy."""
+        supply = self.snapshot.node_supply
+        coming = [one for one in supply.coming if one.gang == self.waiting.gang.id]
+        if coming:
+            return coming_remedy(coming[-1])
+        if not supply.pools:
             return None
-        found = cheapest_purchase(_unknown(self.waiting), self.snapshot, self.pools)
+        found = cheapest_purchase(_unknown(self.waiting), self.snapshot, supply.pools)
         if not isinstance(found, Purchase) or not found.nodes:
             return None
-        then = with_purchase(self.snapshot, self.pools, found)
+        queue, spent = self.waiting.gang.queue, dict(supply.spent)
+        if spending_refusal(queue, found.price, spent, self.snapshot.usage.tree):
+            return None
+        then = with_purchase(self.snapshot, supply.pools, found)
         helps = self.starts(_unknown(self.waiting), then, None)
         return purchase_remedy(found) if helps else None
 

@@ -7,8 +7,9 @@ solved again. The first purchase that fits is the cheapest (logic-based Benders 
 J. Hooker and G. Ottosson, Mathematical Programming 96, 2003).
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -19,6 +20,7 @@ from gangsched.core.model.ids import NodeName
 from gangsched.core.model.node_pools import (
     NODES_OF_POOL_MAX,
     POOLS_MAX,
+    ComingNodes,
     NodePool,
     NoPurchase,
     Purchase,
@@ -114,13 +116,21 @@ def may_use_spot(waiting: PendingGang) -> bool:
 
 def purchase_remedy(purchase: Purchase) -> Remedy:
     """Return a purchase as a remedy: `4 more nodes of pool p5: about 6 min, 393 $/h`."""
-    counts = " and ".join(
-        f"{count} more {'node' if count == 1 else 'nodes'} of pool {name}"
-        for name, count in purchase.nodes
-    )
+    counts = _listed(purchase.nodes, "more ")
     after = f"about {ceil(purchase.arrival_s / 60)} min, " if purchase.arrival_s > 0 else ""
     price = f"{purchase.price:,.0f}" if purchase.price >= 100 else f"{purchase.price:.4g}"
     return Remedy("pool", f"{counts}: {after}{price} $/h")
+
+
+def coming_remedy(coming: ComingNodes) -> Remedy:
+    """Return nodes that come as a remedy: `4 nodes of pool p5, bought for it, are there`."""
+    return Remedy("pool", f"{_listed(coming.nodes)}, bought for it, are there", coming.ready_s)
+
+
+def _listed(nodes: Iterable[tuple[str, int]], more: str = "") -> str:
+    return " and ".join(
+        f"{count} {more}{'node' if count == 1 else 'nodes'} of pool {name}" for name, count in nodes
+    )
 
 
 def _has_type(pool: NodePool, types: tuple[str, ...]) -> bool:
@@ -230,22 +240,28 @@ class _Search:
 
     def _takes(self) -> dict[str, dict[PodRequirements, int]]:
         """Return how many pods of each class one empty node of each pool takes."""
-        each = {pool.name: 1 for pool in self.pools}
-        cluster = _with_nodes(self.snapshot.cluster, self.pools, each)
-        rows = {pool.name: cluster.rows[_name(pool.name, 0)] for pool in self.pools}
+        cluster, wanted = self.snapshot.cluster.copy(), self._wanted()
+        empty = {pool.name: add_virtual_nodes(cluster, pool, 1)[0] for pool in self.pools}
         return {
-            name: {needs: int(cluster.capacity(needs)[row]) for needs in self._wanted()}
-            for name, row in rows.items()
+            name: {needs: int(cluster.capacity(needs)[cluster.rows[node]]) for needs in wanted}
+            for name, node in empty.items()
         }
+
+
+def add_virtual_nodes(cluster: Cluster, pool: NodePool, count: int) -> list[NodeName]:
+    """Add empty nodes of a pool to a cluster; return their names, which no other node has."""
+    names = (_name(pool.name, number) for number in itertools.count())
+    added = list(itertools.islice((name for name in names if name not in cluster.rows), count))
+    for name in added:
+        labels = {**pool.template.labels, "kubernetes.io/hostname": name}
+        cluster.put_node(replace(pool.template, name=name, labels=labels))
+    return added
 
 
 def _with_nodes(cluster: Cluster, pools: Sequence[NodePool], counts: Mapping[str, int]) -> Cluster:
     cluster = cluster.copy()
     for pool in pools:
-        for number in range(counts.get(pool.name, 0)):
-            name = _name(pool.name, number)
-            labels = {**pool.template.labels, "kubernetes.io/hostname": name}
-            cluster.put_node(replace(pool.template, name=name, labels=labels))
+        add_virtual_nodes(cluster, pool, counts.get(pool.name, 0))
     return cluster
 
 

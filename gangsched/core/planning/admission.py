@@ -11,9 +11,14 @@ from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.constraints import Constraints
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.pods import GPU
-from gangsched.core.model.queues import Amounts, GpuBudget, Queue, QuotaKey, Stop
+from gangsched.core.model.queues import Amounts, GpuBudget, GpuTypes, Queue, QuotaKey, Stop
 from gangsched.core.model.refusal import Reason, Refusal
-from gangsched.core.quota.charges import charge_for, charge_of, split_required_optional
+from gangsched.core.quota.charges import (
+    charge_for,
+    charge_of,
+    gpu_types_to_try,
+    split_required_optional,
+)
 from gangsched.core.quota.guarantee import describe_shortfall, nominal_shortfall
 from gangsched.core.quota.queue_tree import SYSTEM_NAMESPACE, QueueTree, format_quota, number
 from gangsched.core.quota.usage import Usage, describe
@@ -191,6 +196,16 @@ def may_not_borrow(waiting: PendingGang, usage: Usage, charge: Amounts) -> Refus
     reason = Reason.MAY_NOT_BORROW if never is None else Reason.LARGER_THAN_QUOTA
     message = f"{describe_shortfall(never or shortfall, waiting.gang.queue)}."
     return Refusal(waiting.gang.id, reason, message)
+
+
+def charge_if_allowed(waiting: PendingGang, usage: Usage, types: GpuTypes) -> bool:
+    """Charge a gang to its queue; return False if the queue has no quota left for it."""
+    for gpu_type in gpu_types_to_try(waiting, usage):
+        charge = types.with_gpu_types(charge_of(waiting), gpu_type)
+        if not (may_not_borrow(waiting, usage, charge) or quota_refusal(waiting, usage, charge)):
+            usage.charge(waiting.gang.queue, charge, firm=not waiting.gang.preemptible)
+            return True
+    return False
 
 
 def trim_to_quota(waiting: PendingGang, usage: Usage, kind: str, snapshot: Snapshot) -> PendingGang:

@@ -16,6 +16,8 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.placement import Eviction, Placement
 from gangsched.core.model.runtime import RUNTIME_DEFAULT_S, Estimate, EstimateSource
+from gangsched.core.placement.known_purchases import KnownPurchases
+from gangsched.core.planning.node_arrivals import SEARCHES_MAX, NodeArrivals
 from gangsched.core.planning.planner import make_plan
 from gangsched.core.planning.queue_order import QueueOrderIterator
 from gangsched.core.policy import Policies, PolicyError
@@ -90,8 +92,9 @@ def forecast(
     )
     order += [dependent.waiting for dependent in snapshot.dependents]
     starts: dict[GangId, list[tuple[float, GangId | None]]] = {}
+    purchases = KnownPurchases(SEARCHES_MAX)
     for number in range(effort.runs):
-        run = _ForwardRun(near, policies, now_s, number, effort.runs)
+        run = _ForwardRun(near, policies, now_s, number, effort.runs, purchases)
         for gang, start_s in run.run(effort.cycles).items():
             starts.setdefault(gang, []).append((start_s, run.after.get(gang)))
     predictions: dict[GangId, Prediction] = {}
@@ -143,6 +146,7 @@ class _ForwardRun:
     now_s: float
     number: int
     runs: int
+    purchases: KnownPurchases
     starts: dict[GangId, float] = field(default_factory=dict)
     after: dict[GangId, GangId] = field(default_factory=dict)
     _ended: list[RunningGang] = field(default_factory=list)
@@ -151,10 +155,12 @@ class _ForwardRun:
     _running: dict[GangId, tuple[float, RunningGang]] = field(init=False)
     _reservations: tuple[BackfillReservation, ...] = field(init=False)
     _dependents: dict[GangId, DependentGang] = field(init=False)
+    _nodes: NodeArrivals = field(init=False)
 
     def __post_init__(self) -> None:
         self._reservations = self.snapshot.backfill_reservations
         self._what_if = WhatIf(self.snapshot)
+        self._nodes = NodeArrivals(self.snapshot, self.purchases, self.now_s)
         self._dependents = {one.waiting.gang.id: one for one in self.snapshot.dependents}
         self._waiting = {waiting.gang.id: waiting for waiting in self.snapshot.pending}
         self._running = {
@@ -170,10 +176,11 @@ class _ForwardRun:
             self._what_if.release(running)
 
     def run(self, cycles: int) -> dict[GangId, float]:
-        """Plan and advance to the next end in turn; return when each gang started."""
+        """Plan and advance to the next change in turn; return when each gang started."""
         at_s = self.now_s
         for _ in range(cycles):
             self._release_dependents()
+            self._nodes.arrive(self._what_if.cluster, at_s)
             if not (self._waiting or self._dependents):
                 break
             self.snapshot.progress.check()
@@ -182,7 +189,10 @@ class _ForwardRun:
             while self._release_dependents():  # what starts lets others start
                 self.snapshot.progress.check()
                 self._plan(at_s)
+            self._nodes.give_back(self._what_if.cluster, self._waiting)
             ends = [end_s for end_s, _ in self._running.values()]
+            if (there_s := self._nodes.next_s()) is not None:
+                ends.append(there_s)
             ends += [
                 w[1] for b in self.snapshot.rules.advance_reservations if (w := b.window(at_s))
             ]
@@ -238,6 +248,8 @@ class _ForwardRun:
             for eviction in planned.placement.evicts:
                 self._preempt(eviction, at_s)
             self._start(self._waiting.pop(planned.gang), planned.placement, at_s)
+        if self.snapshot.node_supply.pools and plan.refusals:
+            self._nodes.buy(plan.refusals, self._snapshot(), at_s)
 
     def _snapshot(self) -> Snapshot:
         return replace(

@@ -1,13 +1,11 @@
 """Advice on refused gangs of the live cluster: remedies, and moves of running gangs if allowed."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from gangsched.config import SchedulerConfig
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.node_pools import NodePool
 from gangsched.core.model.placement import Eviction
 from gangsched.core.model.refusal import Reason, Refusal
 from gangsched.core.placement.advice import advise
@@ -34,13 +32,12 @@ class Advisor:
     now_s: float
     budget: Budget | None
     protected: frozenset[GangId] = frozenset()
-    pools: Sequence[NodePool] = ()
 
     def advise(
         self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot
     ) -> tuple[Refusal, Defragmentation | None]:
         """Return the refusal with its remedies, and moves that free capacity, or None."""
-        advised = advise(waiting, snapshot, refusal, self._starts, self.pools)
+        advised = advise(waiting, snapshot, refusal, self._starts)
         if self.budget is None or refusal.reason not in (Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY):
             return advised, None
         mover = Defragmenter(
@@ -77,9 +74,7 @@ class LiveAdvisor:
         client: KubeClient,
         config: SchedulerConfig,
         policies: Policies,
-        pools: Callable[[], Sequence[NodePool]] = tuple,
     ) -> None:
-        self._pools = pools
         self._client = client
         self._mode = config.defragment
         self._budget = budget_of(config)
@@ -107,7 +102,7 @@ class LiveAdvisor:
 
     def plan_advice(self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot) -> Plan:
         """Return a plan: the refusal with remedies, or with `apply` a placement and its moves."""
-        advisor = Advisor(self._policies, self._now_s, self._budget, self._protected, self._pools())
+        advisor = Advisor(self._policies, self._now_s, self._budget, self._protected)
         advised, moves = advisor.advise(waiting, refusal, snapshot)
         if self._mode == "apply" and moves is not None and moves.placement is not None:
             placement = replace(

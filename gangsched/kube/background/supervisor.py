@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +14,6 @@ from gangsched.core import facts as f
 from gangsched.core.engine.scheduling_engine import SchedulingEngine
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.node_pools import NodePool
 from gangsched.core.model.refusal import Refusal, plural
 from gangsched.core.planning.forecast import (
     Effort,
@@ -74,8 +73,7 @@ class StatusWriters:
 class BackgroundTasks:
     """Background tasks of one scheduler: advice, forecasts and statuses of its gangs.
 
-    `stored` has further tasks by name, which run while this process leads. `pools` returns what can
-    be bought now.
+    `stored` has further tasks by name, which run while this process leads.
     """
 
     def __init__(
@@ -91,9 +89,7 @@ class BackgroundTasks:
         config: SchedulerConfig,
         metrics: Metrics,
         now_s: Callable[[], float],
-        pools: Callable[[], Sequence[NodePool]] = tuple,
     ) -> None:
-        self._pools = pools
         self.predictions: dict[GangId, Prediction] = {}
         self._sink, self._engine, self._policies = sink, engine, policies
         self._thinking, self._statuses, self._stored = thinking, statuses, stored
@@ -192,7 +188,7 @@ class BackgroundTasks:
 
     async def _advice_loop(self) -> None:
         """Search periodically for remedies for refused gangs."""
-        advisor = LiveAdvisor(self._client, self._config, self._policies, self._pools)
+        advisor = LiveAdvisor(self._client, self._config, self._policies)
         took_s = 0.0
         while True:
             await asyncio.sleep(self._rest_s(self._config.advice_interval_s, took_s))

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import GpuTypes
+from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.core.quota.usage import Usage
-from gangsched.kube.provisioning.demand import GangDemand, charge_if_allowed
+from gangsched.kube.provisioning.demand import GangDemand
 from gangsched.kube.provisioning.request import NodeRequest
 
 _RETRY_MAX_S = 3600.0

@@ -1,8 +1,10 @@
-"""Which gangs lack nodes, and whether their queues have the quota for them."""
+"""Which gangs lack nodes, and since when."""
 
 import heapq
 import itertools
 import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
@@ -10,17 +12,11 @@ from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
-from gangsched.core.model.queues import GpuTypes
-from gangsched.core.model.refusal import Reason
-from gangsched.core.planning.admission import may_not_borrow, quota_refusal
-from gangsched.core.quota.charges import charge_of, gpu_types_to_try
-from gangsched.core.quota.usage import Usage
+from gangsched.core.model.refusal import LACKS_NODES, Reason
+from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.kube.provisioning.request import base_name, required_sets
 
-_LACKS_NODES = frozenset({Reason.NOT_ENOUGH_FREE, Reason.TOO_LARGE, Reason.UNSATISFIABLE})
-"""Refusals that more nodes may end. They come after all rules and quotas of the queue."""
-
-_KEEPS = _LACKS_NODES | {
+_KEEPS = LACKS_NODES | {
     Reason.BACKING_OFF,
     Reason.BEHIND,
     Reason.BLOCKED,
@@ -80,7 +76,7 @@ class GangDemands:
         """
         gangs, lacking = self._view.gangs, {}
         for gang, refusal in self._view.refusals.items():
-            if refusal.reason in _LACKS_NODES and gang in gangs:
+            if refusal.reason in LACKS_NODES and gang in gangs:
                 lacking[gang] = self._lacks_since.get(gang, now_s)
         self._lacks_since = lacking
         self._excluded = {gang: at for gang, at in self._excluded.items() if gang in gangs}
@@ -108,6 +104,26 @@ class GangDemands:
         wants = (self._want(gang, lacks=gang in due) for gang in sorted([*some, *known], key=turn))
         return [want for want in wants if want is not None]
 
+    def may_buy(
+        self, demands: Sequence[GangDemand], served: AbstractSet[GangId], coming: Iterable[GangId]
+    ) -> list[GangDemand]:
+        """Return the gangs that nodes may be bought for: their queues have quota for them.
+
+        `served` gangs have nodes or get some, and are charged first; those of `coming` count for
+        the limits of the settings.
+        """
+        live = Counter(gang.partition("/")[0] for gang in coming)
+        usage, types = self._view.ledger.usage.copy(), self._view.ledger.gpu_types
+        found = []
+        for want in sorted(demands, key=lambda want: want.gang not in served):
+            if want.pending is None or not charge_if_allowed(want.pending, usage, types):
+                continue
+            namespace = want.gang.partition("/")[0]
+            full = live[namespace] >= self._namespace_max or live.total() >= self._requests_max
+            if want.lacks and not full and want.gang not in served:
+                found.append(want)
+        return found
+
     def _want(self, gang: GangId, *, lacks: bool) -> GangDemand | None:
         state = self._view.gangs[gang]
         if state.spec is None or state.undeclared:
@@ -125,14 +141,3 @@ class GangDemands:
             self.exclude(gang, base)  # it changed in nothing that a request says
             return None
         return GangDemand(gang, base, pending, lacks)
-
-
-def charge_if_allowed(pending: PendingGang, usage: Usage, kinds: GpuTypes) -> bool:
-    """Charge a gang to its queue; return False if the queue has no quota left for it."""
-    for kind in gpu_types_to_try(pending, usage):
-        charge = kinds.with_gpu_types(charge_of(pending), kind)
-        refusal = may_not_borrow(pending, usage, charge) or quota_refusal(pending, usage, charge)
-        if refusal is None:
-            usage.charge(pending.gang.queue, charge, firm=not pending.gang.preemptible)
-            return True
-    return False

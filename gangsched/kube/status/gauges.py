@@ -6,6 +6,7 @@ from itertools import islice
 import numpy as np
 
 from gangsched.core.bounds import METRIC_PODS
+from gangsched.core.cluster.node_prices import price_of_pods
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.pods import GPU, MILLI, PodRequirements
@@ -52,6 +53,7 @@ def queue_figures(view: EngineView) -> dict[str, QueueFigures]:
     usage = view.ledger.usage
     tree = usage.tree
     counts = pending_and_admitted(view)
+    prices = prices_by_queue(view)
     by_queue = {}
     for name in tree.queues:
         pending, admitted, _ = counts.get(name, (0, 0, []))
@@ -59,6 +61,7 @@ def queue_figures(view: EngineView) -> dict[str, QueueFigures]:
         if name not in tree:
             continue
         shown.share = usage.share(name)
+        shown.price = prices.get(name, 0.0)
         time = view.ledger.accounts.get((name, ""))
         shown.decayed = time.historical_gpu_s if time is not None else 0.0
         held = {key for key, amount in usage.subtree_usage.get(name, {}).items() if amount}
@@ -70,6 +73,23 @@ def queue_figures(view: EngineView) -> dict[str, QueueFigures]:
                 shown.nominal[key] = nominal / unit(key)
                 shown.borrowed[key] = max(used - nominal, 0) / unit(key)
     return by_queue
+
+
+def prices_by_queue(view: EngineView) -> dict[str, float]:
+    """Return the price for an hour of what gangs use, by queue, without the queues below it."""
+    cluster = view.cluster
+    priced = [name for name, row in cluster.rows.items()
+              if (node := cluster.nodes[row]) is not None and node.price is not None]  # fmt: skip
+    gangs = {gang for name in priced for gang in cluster.gangs_by_row.get(cluster.rows[name], ())}
+    prices: dict[str, float] = {}
+    for gang in gangs:
+        state = view.gangs.get(gang)
+        if state is not None and state.spec is not None:
+            pods = ((member.bound_node, member.needs) for member in state.members.values()
+                    if member.bound_node is not None and not member.ended)  # fmt: skip
+            price = price_of_pods(pods, cluster) or 0.0
+            prices[state.spec.queue] = prices.get(state.spec.queue, 0.0) + price
+    return prices
 
 
 def unit(key: QuotaKey) -> int:

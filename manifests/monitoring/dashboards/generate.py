@@ -161,6 +161,13 @@ QUEUES: dict[str, list[Show]] = {
             "s",
         ),
         Show(
+            "Price of what gangs use",
+            {"{{queue}}": f"gangsched_queue_price{{{QUEUE}}}"},
+            "$ for an hour, of nodes with prices. Gangs pay for their share of a node.",
+            "currencyUSD",
+            kind="stack",
+        ),
+        Show(
             "Quota of every resource",
             {
                 "used": f"gangsched_queue_used{{{QUEUE}}}",

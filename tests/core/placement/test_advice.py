@@ -9,7 +9,7 @@ from gangsched.core.facts import GangSeen, NodeSeen, PodGone, QueueSeen, Topolog
 from gangsched.core.model.constraints import Constraints, LevelRequest, SliceRequest, Spread
 from gangsched.core.model.gangs import Role
 from gangsched.core.model.ids import GangId, NodeName, PodUid
-from gangsched.core.model.node_pools import NodePool
+from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply
 from gangsched.core.model.pods import PodRequirements
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.model.refusal import Reason, Refusal
@@ -41,13 +41,14 @@ def starts_at(now_s):
     )
 
 
-def remedies(engine, wanted, now_s=0.0, pools=()) -> dict[str, list[str]]:
+def remedies(engine, wanted, now_s=0.0, pools=(), coming=()) -> dict[str, list[str]]:
     """Refuse a gang, and return what would help by kind."""
     engine.observe(GangSeen(wanted), now_s)
     plan(engine, now_s)
     waiting = engine.view.pending(G)
     snapshot, refusal = engine.view.snapshot_all(), engine.view.refusals[G]
-    refusal = advise(waiting, snapshot, refusal, starts_at(now_s), pools)
+    snapshot = replace(snapshot, node_supply=NodeSupply(tuple(pools), tuple(coming)))
+    refusal = advise(waiting, snapshot, refusal, starts_at(now_s))
     found: dict[str, list[str]] = {}
     for remedy in refusal.remedies:
         found.setdefault(remedy.kind, []).append(remedy.message)
@@ -62,6 +63,20 @@ def test_nodes_to_buy_come_first():
         ["4 more nodes of pool p5: about 6 min, 393 $/h"],
     )
     assert found["members"] == ["2 pods instead of 6"]
+
+
+def test_nodes_beyond_what_the_queue_may_spend_are_no_remedy():
+    engine = cluster(2)
+    engine.observe(QueueSeen(Queue("default", price_max=390.0)), 0.0)
+    pools = [NodePool("p5", node("p5"), 9, 98.25)]
+    assert "pool" not in remedies(engine, templated("g", 6, needs(8)), pools=pools)
+
+
+def test_nodes_that_were_bought_are_not_named_as_nodes_to_buy():
+    pools = [NodePool("p5", node("p5"), 9, 98.25)]
+    coming = [ComingNodes(G, (("p5", 4),), 900.0)]
+    found = remedies(cluster(2), templated("g", 6, needs(8)), pools=pools, coming=coming)
+    assert found["pool"] == ["4 nodes of pool p5, bought for it, are there"]
 
 
 def test_nodes_that_gangs_before_would_take_are_no_remedy():

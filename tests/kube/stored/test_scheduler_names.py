@@ -1,45 +1,19 @@
 """Commands read pods with the scheduler names that the running scheduler serves."""
 
 import asyncio
-import json
 
 import pytest
 from builders import POLICIES
+from stub_config_map import StubConfigMap
 
 from gangsched.config import SchedulerConfig
-from gangsched.kube.client.errors import NotFound
 from gangsched.kube.informers import watches as module
 from gangsched.kube.service import Scheduler
 from gangsched.kube.stored.scheduler_names import ServedNames
 from gangsched.metrics import Metrics
 
 
-class Api:
-    """An API server with one ConfigMap, at first without it."""
-
-    def __init__(self) -> None:
-        self.data: dict[str, str] | None = None
-        self.writes = 0
-
-    async def get(self, _) -> bytes:
-        if self.data is None:
-            raise NotFound(404, "no such ConfigMap")
-        return json.dumps({"data": self.data}).encode()
-
-    async def patch(self, _, body) -> bytes:
-        if self.data is None:
-            raise NotFound(404, "no such ConfigMap")
-        self.data |= body["data"]
-        self.writes += 1
-        return b"{}"
-
-    async def create(self, _, body) -> bytes:
-        self.data = dict(body["data"])
-        self.writes += 1
-        return b"{}"
-
-
-async def kept(api: Api, names: set[str]) -> None:
+async def kept(api: StubConfigMap, names: set[str]) -> None:
     """Let a scheduler serve these names for a while."""
     served = ServedNames(api, "ns/kept")
     running = asyncio.create_task(served.run(names))
@@ -53,7 +27,7 @@ async def kept(api: Api, names: set[str]) -> None:
 
 
 async def test_names_are_kept_and_written_once():
-    api = Api()
+    api = StubConfigMap()
     for _ in range(2):
         await kept(api, {"gangsched", "volcano"})
     assert api.writes == 1
@@ -63,7 +37,7 @@ async def test_names_are_kept_and_written_once():
 
 @pytest.mark.parametrize("text", ["", "{}", "[", '[1, ""]', "[" * 100_000])
 async def test_a_scribble_is_no_name(text):
-    api = Api()
+    api = StubConfigMap()
     api.data = {"scheduler-names.json": text}
     assert await ServedNames(api, "ns/kept").read() == frozenset()
 
@@ -85,7 +59,7 @@ class Silent:
 @pytest.mark.parametrize("read_only", [True, False])
 async def test_a_look_takes_the_names_over_and_a_scheduler_has_its_own(monkeypatch, read_only):
     monkeypatch.setattr(module, "Watch", Silent)
-    api = Api()
+    api = StubConfigMap()
     await kept(api, {"gangsched", "volcano"})
     scheduler = Scheduler(api, SchedulerConfig(), POLICIES, Metrics(), read_only=read_only)
     async with asyncio.TaskGroup() as group:

@@ -1,10 +1,14 @@
-"""What administrators declare: queues, advance reservations, topologies, quotas of namespaces."""
+"""What administrators declare: queues, advance reservations, topologies, quotas of namespaces.
+
+Pools of nodes are among it.
+"""
 
 from enum import Enum
 
 from gangsched.core import facts as f
 from gangsched.core.engine.allocation.freed_generation import FreedGeneration
 from gangsched.core.model.ids import GangId
+from gangsched.core.model.node_pools import NodeSupply
 from gangsched.core.model.queues import AdvanceReservation, Queue
 from gangsched.core.model.topology import Topology
 
@@ -32,6 +36,8 @@ class Declarations:
         """The amounts that ResourceQuotas leave, by namespace and quota; no entry is empty."""
         self.protected: frozenset[GangId] = frozenset()
         """Gangs that a PodDisruptionBudget protects now."""
+        self.node_supply = NodeSupply()
+        """The nodes that can be bought, and those that come."""
         self.queues_version = 0
         """Grows with every change of a queue."""
         self.version = 0
@@ -65,6 +71,8 @@ class Declarations:
                 return self._take_topologies(left_over)
             case f.BudgetsSeen(gangs):
                 self.protected = frozenset(gangs)
+            case f.NodeSupplySeen(supply):
+                self.node_supply = supply
             case _:
                 pass
         return Change.NOTHING

@@ -8,6 +8,7 @@ from itertools import islice
 from gangsched.core.bounds import KINDS
 from gangsched.core.engine.admission.queue_rules import QueueRulesReader
 from gangsched.core.engine.allocation.allocations import Allocations
+from gangsched.core.engine.allocation.declarations import Declarations
 from gangsched.core.engine.gangs.gang import GangState
 from gangsched.core.engine.gangs.gang_table import GangTable
 from gangsched.core.engine.pending.pending_queue import PendingQueue
@@ -44,6 +45,7 @@ class SnapshotBuilder:
         feedback: PlanFeedback,
         deadlines: StartDeadlines,
         conditions: StartConditions,
+        declarations: Declarations,
     ) -> None:
         self._settings = settings
         self._table = table
@@ -55,6 +57,7 @@ class SnapshotBuilder:
         self._feedback = feedback
         self._deadlines = deadlines
         self._conditions = conditions
+        self._declarations = declarations
 
     def begin_cycle(self, now_s: float, pods_max: int | None) -> Snapshot:
         """Return a snapshot with the gangs to plan next; planning ends after `pods_max` pods.
@@ -73,9 +76,11 @@ class SnapshotBuilder:
         """Return a snapshot with every pending gang, for a forecast; change nothing."""
         gangs = [gang for gang in self._table.gangs.values() if gang.is_plannable()]
         readable, _ = self._readable(gangs)
-        snapshot = self._build(readable, (), now_s, None)
-        dependents = self._dependents(now_s)
-        return replace(snapshot, dependents=dependents) if dependents else snapshot
+        return replace(
+            self._build(readable, (), now_s, None),
+            dependents=self._dependents(now_s),
+            node_supply=self._declarations.node_supply,
+        )
 
     def with_none(self, now_s: float) -> Snapshot:
         """Return a snapshot without pending gangs."""

@@ -1,5 +1,7 @@
 """Decode the JSON of nodes to facts."""
 
+import re
+
 import msgspec
 
 from gangsched.api import names
@@ -13,6 +15,8 @@ from gangsched.kube.decoding.cluster import mig_labels
 from gangsched.kube.decoding.pod_limits import few
 from gangsched.kube.decoding.quantities import DecodeError, parse_amounts, parse_time_annotation
 from gangsched.kube.decoding.schemas import any_decoder, node_decoder
+
+_PRICE = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
 
 
 def node_fact(raw: bytes) -> f.NodeSeen:
@@ -46,8 +50,14 @@ def node_fact(raw: bytes) -> f.NodeSeen:
             gpu_memory_mib=whole(memory) or 0,
             layouts=mig_labels.node_layouts(labels, annotations, allocatable),
             mig_failed=mig_labels.failed(labels),
+            price=_price(annotations.get(names.PRICE_ANNOTATION, "")),
         )
     )
+
+
+def _price(text: str) -> float | None:
+    """Return the price of a node; a text that is no price counts as none."""
+    return float(text) if _PRICE.fullmatch(text) else None
 
 
 def node_name(raw: bytes) -> NodeName:

@@ -82,6 +82,7 @@ def parse_queue(group: GroupObject, priorities: dict[str, int], namespaces: Name
         stop=Stop(spec.stop),
         exclusive=spec.exclusive,
         non_preemptible_may_borrow=spec.nonPreemptibleMayBorrow,
+        price_max=spec.maxPricePerHour,
     )
 
 

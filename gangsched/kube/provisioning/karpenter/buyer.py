@@ -5,25 +5,22 @@ the claims, so a process that starts continues where an earlier process stopped.
 failures is lost with the process.
 """
 
-import asyncio
 import logging
 import statistics
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from gangsched.api import names
 from gangsched.autoscaling_config import KarpenterConfig
 from gangsched.core.engine.view import EngineView
+from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
-from gangsched.core.model.node_pools import NodePool, Purchase
-from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
-from gangsched.core.progress import Progress, StoppedError
+from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
+from gangsched.core.placement.purchases import purchase_remedy
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
 from gangsched.kube.decoding.quantities import DecodeError
-from gangsched.kube.provisioning.demand import GangDemand, GangDemands, charge_if_allowed
+from gangsched.kube.provisioning.demand import GangDemand, GangDemands
 from gangsched.kube.provisioning.karpenter.calls import NodeCalls
 from gangsched.kube.provisioning.karpenter.decide import (
     NodeState,
@@ -42,14 +39,14 @@ from gangsched.kube.provisioning.karpenter.objects import (
 from gangsched.kube.provisioning.karpenter.pools import (
     claim_body,
     core_pools,
-    within_limits,
 )
+from gangsched.kube.provisioning.karpenter.search import search_nodes
+from gangsched.kube.provisioning.karpenter.spending import spent_by_queue
 from gangsched.kube.provisioning.karpenter.turns import NamespaceTurns
 from gangsched.kube.provisioning.passes import Hint, guarded, repeat_passes
 
 log = logging.getLogger(__name__)
 
-_SEARCH_S = 10.0
 _SEARCHES = 4
 """Gangs that a pass looks for nodes for, each of another namespace."""
 _PAUSE_S = 10.0
@@ -67,8 +64,10 @@ class Buyer:
         view: EngineView,
         config: KarpenterConfig,
         hint: Hint,
+        observe: Callable[[NodeSupplySeen], None],
         now_s: Callable[[], float],
     ) -> None:
+        self._observe = observe
         self._calls, self._view, self._config = NodeCalls(client), view, config
         self._hint, self._now_s = hint, now_s
         self._settings = {pool.name: pool for pool in config.pools}
@@ -87,12 +86,8 @@ class Buyer:
         self._attempts: dict[str, int] = {}
         self._refused: dict[GangId, tuple[str, str]] = {}
         self._idle_since: dict[NodeName, float] = {}
-        self._pools: tuple[NodePool, ...] = ()
+        self._supply = NodeSupply()
         self._arrivals: dict[str, float] = {}
-
-    def pools(self) -> Sequence[NodePool]:
-        """Return the pools as they were at the last pass, for advice."""
-        return self._pools
 
     async def run(self) -> None:
         """Repeat passes until cancelled."""
@@ -119,7 +114,7 @@ class Buyer:
         self._created &= keys
         self._arrived &= keys
         self._note_failures(existing, now_s)
-        self._pools = tuple(self._open_pools(states, page.ours, now_s))
+        self._note_supply(states, existing, page.ours, now_s)
         demands = self._demands.wants({one.gang for one in existing}, now_s)
         wanted = {want.gang: want.base for want in demands}
         nodes = self._nodes(page.ours, now_s)
@@ -157,6 +152,34 @@ class Buyer:
         self._arrivals |= arrivals
         found = core_pools(self._config.pools, states, claims, self._arrivals)
         return [pool for pool in found if not self._failures.leaves_out(pool.name, now_s)]
+
+    def _note_supply(
+        self,
+        states: Mapping[str, NodePoolState],
+        existing: Sequence[PurchaseView],
+        claims: Sequence[NodeClaim],
+        now_s: float,
+    ) -> None:
+        """Let forecasts and advice know what can be bought now, and what comes."""
+        pools = tuple(self._open_pools(states, claims, now_s))
+        coming = tuple(
+            ComingNodes(one.gang, one.nodes, one.since_s + self._arrival_s(one.nodes))
+            for one in existing
+            if one.state is PurchaseState.COMING
+        )
+        spent = spent_by_queue(claims, self._view, self._settings)
+        supply = NodeSupply(pools, coming, tuple(sorted(spent.items())), self._config.after_s)
+        if supply != self._supply:
+            self._supply = supply
+            self._observe(NodeSupplySeen(supply))
+
+    def _arrival_s(self, nodes: Nodes) -> float:
+        """Return after which time nodes are there, by experience or by the settings."""
+        return max(
+            self._arrivals.get(name, self._settings[name].arrival_s if name in self._settings
+                               else 0.0)
+            for name, _ in nodes
+        )  # fmt: skip
 
     def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
         """Return what the cluster shows of the nodes of claims."""
@@ -218,22 +241,11 @@ class Buyer:
         """Buy nodes for the first gangs that lack nodes and have quota for them."""
         coming = [one for one in existing if one.state is PurchaseState.COMING]
         waits = {one.gang for one in coming} | self._settling(existing, nodes, now_s)
-        live = Counter(one.gang.partition("/")[0] for one in coming)
-        usage, kinds = self._view.ledger.usage.copy(), self._view.ledger.gpu_types
         current = {want.base for want in demands}
         self._attempts = {base: n for base, n in self._attempts.items() if base in current}
         self._refused = {gang: at for gang, at in self._refused.items() if gang in self._view.gangs}
         lacking = []
-        for want in sorted(demands, key=lambda want: want.gang not in waits):
-            if want.pending is None or not charge_if_allowed(want.pending, usage, kinds):
-                continue
-            namespace = want.gang.partition("/")[0]
-            full = (
-                live[namespace] >= self._config.namespace_max
-                or live.total() >= self._config.purchases_max
-            )
-            if want.gang in waits or not want.lacks or full:
-                continue
+        for want in self._demands.may_buy(demands, waits, (one.gang for one in coming)):
             if self._attempts.get(want.base or "", 0) >= self._config.attempts:
                 self._refuse(
                     want, f"{self._config.attempts} purchases brought no nodes it could use", now_s
@@ -279,11 +291,17 @@ class Buyer:
         now_s: float,
     ) -> bool:
         """Buy the cheapest nodes for one gang; return whether that was begun."""
-        if want.base is None:
+        if want.base is None or want.pending is None:
             return False
-        purchase = await self._cheapest(want, snapshot, states, now_s)
-        if purchase is None:
+        purchase = await search_nodes(
+            want.pending, snapshot, self._supply.pools, self._settings, states
+        )
+        if isinstance(purchase, NoPurchase):
+            self._refuse(want, purchase.why, now_s)
             return False
+        if not purchase.nodes:  # it fits already, and waits for its turn
+            return False
+        self._refused.pop(want.gang, None)
         numbers = [one.attempt for one in existing if one.base == want.base]
         attempt = max([self._attempts.get(want.base, 0), *numbers]) + 1
         self._attempts[want.base] = self._attempts.get(want.base, 0) + 1
@@ -299,43 +317,6 @@ class Buyer:
             want.gang, *key, purchase.nodes, {}, PurchaseState.COMING, now_s
         )
         return True
-
-    async def _cheapest(
-        self,
-        want: GangDemand,
-        snapshot: Snapshot,
-        states: Mapping[str, NodePoolState],
-        now_s: float,
-    ) -> Purchase | None:
-        """Look for nodes in a thread, for a limited time."""
-        if want.pending is None:
-            return None
-        progress = Progress(want.gang)
-        snapshot = replace(snapshot, progress=progress)
-        pools = [pool for pool in self._pools if pool.nodes_left > 0]
-        timer = asyncio.get_running_loop().call_later(
-            _SEARCH_S, lambda: setattr(progress, "stopped", True)
-        )
-        try:
-            while pools:
-                found = await asyncio.to_thread(cheapest_purchase, want.pending, snapshot, pools)
-                if not isinstance(found, Purchase):
-                    self._refuse(want, found.why, now_s)
-                    return None
-                if not found.nodes:
-                    return None  # it fits already, and waits for its turn
-                if within_limits(found.nodes, self._settings, states):
-                    self._refused.pop(want.gang, None)
-                    return found
-                dearest = max(dict(found.nodes), key=lambda name: self._settings[name].price)
-                pools = [pool for pool in pools if pool.name != dearest]
-        except StoppedError:
-            self._refuse(want, f"the search for its nodes took more than {_SEARCH_S:g} s", now_s)
-            return None
-        finally:
-            timer.cancel()
-        self._refuse(want, "no pool may make more nodes for it", now_s)
-        return None
 
     def _refuse(self, want: GangDemand, why: str, now_s: float) -> None:
         """Report once why no nodes are bought for a gang, and let others have their turn."""

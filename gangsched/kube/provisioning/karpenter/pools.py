@@ -130,6 +130,7 @@ def claim_body(
                 DO_NOT_DISRUPT: "true",
                 names.PROVISIONED_GANG_ANNOTATION: gang,
                 names.PURCHASE_ANNOTATION: written_purchase(nodes),
+                names.PRICE_ANNOTATION: f"{pool.price:f}",
             },
         },
         "spec": spec,
@@ -158,7 +159,11 @@ def _node(pool: KarpenterPool, state: NodePoolState) -> dict[str, Any]:
         if one.get("operator") == "In" and len(values) == 1 and isinstance(one.get("key"), str):
             labels.setdefault(one["key"], str(values[0]))
     return {
-        "metadata": {"name": pool.name, "labels": labels},
+        "metadata": {
+            "name": pool.name,
+            "labels": labels,
+            "annotations": {names.PRICE_ANNOTATION: f"{pool.price:f}"},
+        },
         "spec": {"taints": state.template.get("taints") or []},
         "status": {"allocatable": {"pods": "110", **pool.resources}},
     }

@@ -1,0 +1,65 @@
+"""Remembers the cheapest nodes for gangs: many gangs request the same while the same is free."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gangsched.core.model.gangs import PendingGang
+from gangsched.core.model.ids import GangId
+from gangsched.core.model.node_pools import NodePool, NoPurchase, Purchase
+from gangsched.core.placement.purchases import cheapest_purchase, may_use_spot
+from gangsched.core.snapshot import Snapshot
+
+_KEPT = 1000
+
+_Request = tuple[int | GangId, float | None, bool, tuple[int, ...]]
+_Left = Mapping[str, int]
+
+
+@dataclass(slots=True)
+class KnownPurchases:
+    """Answers of `cheapest_purchase`, for as long as pools have no more nodes left than then.
+
+    After `searches_max` searches only known answers are given.
+    """
+
+    searches_max: int | None = None
+    _searches: int = 0
+    _found: dict[_Request, tuple[Purchase | NoPurchase, _Left]] = field(default_factory=dict)
+
+    def cheapest(
+        self, pending: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
+    ) -> Purchase | NoPurchase:
+        """Return nodes to buy for a gang; a purchase without nodes says that it fits already."""
+        left = {pool.name: pool.nodes_left for pool in pools}
+        request = _request(pending, snapshot)
+        known = self._found.get(request)
+        if known is not None and _holds(*known, left):
+            return known[0]
+        if self.searches_max is not None and self._searches >= self.searches_max:
+            return NoPurchase("too many different gangs lack nodes")
+        self._searches += 1
+        if len(self._found) >= _KEPT:
+            self._found.clear()
+        found = cheapest_purchase(pending, snapshot, pools)
+        self._found[request] = found, left
+        return found
+
+
+def _request(pending: PendingGang, snapshot: Snapshot) -> _Request:
+    """Return what an answer depends on, beside the pools."""
+    free = tuple(hash(snapshot.cluster.capacity(one).tobytes()) for one in pending.pod_classes)
+    return (
+        pending.request_fingerprint or pending.gang.id,
+        pending.gang.price_max,
+        may_use_spot(pending),
+        free,
+    )
+
+
+def _holds(found: Purchase | NoPurchase, then: _Left, now: _Left) -> bool:
+    """Return whether an answer is still right: no pool has more, and enough is left."""
+    if any(count > then.get(name, 0) for name, count in now.items()):
+        return False
+    if isinstance(found, NoPurchase):
+        return True
+    return all(now.get(name, 0) >= count for name, count in found.nodes)

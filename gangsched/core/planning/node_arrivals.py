@@ -1,0 +1,106 @@
+"""Nodes that come, are bought and are given back while a forecast runs forward.
+
+Gangs that lack nodes buy as the drivers of autoscalers do: in the order of the queue, as far as
+quotas and pools allow, the cheapest nodes for a whole gang.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+
+from gangsched.core.cluster.state import Cluster
+from gangsched.core.model.ids import GangId, NodeName
+from gangsched.core.model.node_pools import ComingNodes, NodePool, Purchase
+from gangsched.core.model.refusal import LACKS_NODES
+from gangsched.core.placement.known_purchases import KnownPurchases
+from gangsched.core.placement.purchases import add_virtual_nodes
+from gangsched.core.planning.admission import charge_if_allowed
+from gangsched.core.planning.cycle import Refused
+from gangsched.core.quota.spending import spending_refusal
+from gangsched.core.snapshot import Snapshot
+
+SEARCHES_MAX = 64
+"""Searches for the cheapest nodes in all runs of one forecast; each takes some milliseconds."""
+_PURCHASES_OF_GANG = 3
+"""A gang may lack nodes again, because another gang uses nodes that it counted on."""
+
+_OVERDUE_S = 60.0
+"""Nodes that are overdue are expected after that time."""
+
+_Spent = defaultdict[str, float]
+
+
+class NodeArrivals:
+    """The nodes of one run forward."""
+
+    def __init__(self, snapshot: Snapshot, known: KnownPurchases, now_s: float) -> None:
+        supply = snapshot.node_supply
+        self._tree, self._spent = snapshot.usage.tree, _Spent(float, dict(supply.spent))
+        self._queues = {one.gang.id: one.gang.queue for one in snapshot.pending}
+        self._pools: Mapping[str, NodePool] = {pool.name: pool for pool in supply.pools}
+        self._left = {pool.name: pool.nodes_left for pool in supply.pools}
+        self._coming = [
+            one if one.ready_s > now_s else replace(one, ready_s=now_s + _OVERDUE_S)
+            for one in supply.coming
+        ]
+        self._after_s, self._known = supply.after_s, known
+        self._bought: Counter[GangId] = Counter()
+        self._there: dict[NodeName, tuple[str, GangId]] = {}
+        """The pool of each node that came, and the gang that it was bought for."""
+
+    def next_s(self) -> float | None:
+        """Return when the next nodes are there."""
+        return min((one.ready_s for one in self._coming), default=None)
+
+    def arrive(self, cluster: Cluster, at_s: float) -> None:
+        """Add the nodes that are there by now."""
+        for one in [one for one in self._coming if one.ready_s <= at_s]:
+            self._coming.remove(one)
+            for name, count in one.nodes:
+                pool = self._pools.get(name)
+                if pool is not None:
+                    added = add_virtual_nodes(cluster, pool, count)
+                    self._there |= dict.fromkeys(added, (name, one.gang))
+
+    def buy(self, refused: Iterable[Refused], snapshot: Snapshot, at_s: float) -> None:
+        """Buy nodes for gangs that lack nodes, in their order, as far as their quotas allow.
+
+        `snapshot` is what is there after the starts of a plan that refused them.
+        """
+        coming = {one.gang for one in self._coming}
+        usage, kinds = snapshot.usage.copy(), snapshot.rules.gpu_types
+        for pending in snapshot.pending:
+            if pending.gang.id in coming:
+                charge_if_allowed(pending, usage, kinds)
+        for pending, refusal in refused:
+            gang = pending.gang.id
+            if gang in coming or refusal.reason not in LACKS_NODES:
+                continue
+            if self._bought[gang] >= _PURCHASES_OF_GANG:
+                continue
+            if not charge_if_allowed(pending, usage, kinds):
+                continue
+            pools = tuple(
+                replace(pool, nodes_left=self._left[name]) for name, pool in self._pools.items()
+            )
+            purchase, queue = self._known.cheapest(pending, snapshot, pools), pending.gang.queue
+            if not isinstance(purchase, Purchase) or not purchase.nodes:
+                continue
+            if spending_refusal(queue, purchase.price, self._spent, self._tree):
+                continue
+            self._queues[gang] = queue
+            self._spent[queue] += purchase.price
+            self._bought[gang] += 1
+            for name, count in purchase.nodes:
+                self._left[name] -= count
+            ready_s = at_s + self._after_s + purchase.arrival_s
+            self._coming.append(ComingNodes(gang, purchase.nodes, ready_s))
+
+    def give_back(self, cluster: Cluster, waiting: Collection[GangId]) -> None:
+        """Remove nodes without gangs, unless the gang that they were bought for still waits."""
+        for node, (pool, gang) in list(self._there.items()):
+            if gang not in waiting and not cluster.gangs_by_row.get(cluster.rows[node]):
+                cluster.remove_node(node)
+                del self._there[node]
+                self._left[pool] += 1
+                self._spent[self._queues.get(gang, "")] -= self._pools[pool].price
