@@ -1,5 +1,7 @@
 """Nodes for whole gangs: gangsched with Karpenter against Karpenter and kube-scheduler alone.
 
+In virtual time a larger pool is short of nodes now and then: cost beside the least, and forecasts.
+
 The real Karpenter buys KWOK nodes within the limit of a pool. Gangs arrive in the order of a seed:
 most fit, two are larger than the limit. A gang runs for a while once all its pods are bound, and
 is deleted then. Once with gangsched, and once with the same pods for kube-scheduler.
@@ -27,12 +29,14 @@ from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import KubeError
 from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Plane, PlaneOptions, client_environment
+from simulator.studies.purchases import measure_purchases
 
 GPU, GPUS, LIMIT = "nvidia.com/gpu", 8, 40
 """GPUs of a node, and nodes that the pool may have."""
 GANGS, NODES_MAX, TOO_LARGE = 14, 12, (44, 60)
 SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 20.0, 150.0, 0.5
 PRICE = 98.25
+SIMULATED_SEEDS = 3
 _PODS = "/api/v1/namespaces/default/pods"
 _GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
 _RESOURCES = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(GPUS)}
@@ -67,7 +71,9 @@ def run() -> dict[str, float]:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
     head = NodeGroup(name="head", kind="kwok", count=1, taints=())
     options = PlaneOptions(binding="off", operators=False)
-    return on_plane("bench-autoscale", head, options, _measure)
+    figures = on_plane("bench-autoscale", head, options, _measure)
+    simulated = measure_purchases(range(SIMULATED_SEEDS)).flat()
+    return figures | {f"simulated_{name}": value for name, value in simulated.items()}
 
 
 async def _measure(plane: Plane) -> dict[str, float]:

@@ -87,6 +87,7 @@ class _Coming:
     purchase: Purchase
     nodes: list[_BoughtNode]
     ready_s: float
+    """When they are expected; what they really take is not known before."""
 
 
 class NodeMarket:
@@ -209,7 +210,7 @@ class NodeMarket:
         now_s, gang, queue = self._run.now_s, want.gang, want.pending.gang.queue
         base = want.base or ""
         self._attempts[base] = self._attempts.get(base, 0) + 1
-        coming = _Coming(gang, purchase, [], now_s)
+        coming = _Coming(gang, purchase, [], now_s + purchase.arrival_s)
         short = sorted(name for name, _ in purchase.nodes if name in self._short)
         boot_s: list[tuple[float, str]] = []
         for name, count in purchase.nodes:
@@ -228,7 +229,6 @@ class NodeMarket:
             self._run.at(now_s + self._buying.late, lambda: self._fail(coming, late))
         else:
             self._run.at(now_s + last_s, lambda: self._arrive(coming))
-        coming.ready_s = now_s + (self._buying.late if short else last_s)
         self._changed()
 
     def _cancel_soon(self, gang: GangId) -> None:

@@ -102,6 +102,7 @@ def written(image):
     return folder
 
 
+@pytest.mark.long
 def test_the_same_sources_give_the_same_image(image, tmp_path):
     folder, digest, *_ = image
     assert build(tmp_path / "again") == digest

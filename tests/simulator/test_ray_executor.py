@@ -31,6 +31,7 @@ def cluster():
         ray.shutdown()
 
 
+@pytest.mark.long  # Ray takes a minute of CPU to start
 def test_runs_on_ray_are_the_same_and_stay_done(cluster, tmp_path):
     rows = [f"job-{n},{n * 10},{60 + n},1,8" for n in range(8)]
     (tmp_path / "jobs.csv").write_text("\n".join(["name,at_s,runtime_s,pods,gpus", *rows]) + "\n")

@@ -86,10 +86,11 @@ def _cheapest_of_type(
     most = search.most()
     if not any(most.values()):
         return NoPurchase("no pool makes nodes that take its pods")
-    if not search.fits(most):
+    found = search.cheapest(most) if search.may_suffice(most) else None
+    if found is None:
         return NoPurchase(f"all {plural(sum(most.values()), 'node')} that its pools may make "
                           f"would not suffice, with its constraints")  # fmt: skip
-    counts, proved = search.cheapest(most)
+    counts, proved = found
     price, price_max = search.price(counts), waiting.gang.price_max
     if price_max is not None and price > price_max:
         return NoPurchase(f"its nodes would cost {price:,.2f} $/h, and {price_max:g} are allowed")
@@ -161,6 +162,16 @@ class _Search:
             left -= most[pool.name]
         return most
 
+    def may_suffice(self, counts: Mapping[str, int]) -> bool:
+        """Return whether there are enough places for the pods of each class alone."""
+        takes, cluster = self._takes(), self.snapshot.cluster
+        return all(
+            int(cluster.capacity(needs).sum())
+            + sum(takes[name][needs] * number for name, number in counts.items())
+            >= count
+            for needs, count in self._wanted().items()
+        )
+
     def fits(self, counts: Mapping[str, int]) -> bool:
         """Return whether the planner places the gang with these nodes added."""
         self.snapshot.progress.check()
@@ -171,8 +182,11 @@ class _Search:
         """Return what nodes cost for an hour."""
         return sum(pool.price * counts.get(pool.name, 0) for pool in self.pools)
 
-    def cheapest(self, most: Counts) -> tuple[Counts, bool]:
-        """Return the cheapest counts up to `most`, which suffice, and whether that is proved."""
+    def cheapest(self, most: Counts) -> tuple[Counts, bool] | None:
+        """Return the cheapest counts up to `most`, and whether that is proved; None: none suffice.
+
+        The relaxation is mostly right at once. So `most` is tried only if it is not.
+        """
         program, variables = self._program(most)
         for _ in range(_TRIES_MAX):
             self.snapshot.progress.check()
@@ -184,7 +198,7 @@ class _Search:
                 return counts, solved.outcome is SolverStatus.OPTIMAL
             if not _exclude(program, variables, counts, most):
                 break
-        return self._reduced(most), False
+        return (self._reduced(most), False) if self.fits(most) else None
 
     def _reduced(self, most: Counts) -> Counts:
         """Return counts from which no pool can be reduced, the dearest pools first."""
