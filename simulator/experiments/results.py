@@ -267,16 +267,16 @@ def queue_rows(run: RunResult) -> list[dict[str, object]]:
                 "lent_gpu_h": quota_use.lent_s / 3600,
                 "stopped": sum(outcome.stopped for outcome in in_subtree),
                 "lost_gpu_h": sum(outcome.lost_gpu_s for outcome in in_subtree) / 3600,
-                "cost": sum(
-                    figures.cost_by_queue.get(queue, 0.0)
-                    for figures in run.pools.values()
-                    for queue in below
-                )
-                if run.pools
-                else None,
+                **({"cost": _cost_of(run, below)} if run.pools else {}),
             }
         )
     return rows
+
+
+def _cost_of(run: RunResult, queues: Iterable[str]) -> float:
+    """Return what the nodes that were bought for some queues cost."""
+    costs = [figures.cost_by_queue for figures in run.pools.values()]
+    return sum(cost.get(queue, 0.0) for queue in queues for cost in costs)
 
 
 def _in_order(tree: QueueTree) -> Iterable[tuple[str, int]]:

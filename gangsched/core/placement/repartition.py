@@ -89,9 +89,9 @@ def _wanted(waiting: PendingGang) -> dict[str, int]:
 
 def _pools(cluster: Cluster) -> Iterator[GpuPool]:
     """Yield the idle GPUs of every node with a known layout."""
-    for row, node in enumerate(cluster.nodes):
-        if node is None or not node.layouts:
-            continue
+    for row in cluster.node_cached("rows with layouts", lambda: _rows_with_layouts(cluster)):
+        node = cluster.nodes[row]
+        assert node is not None, "it has layouts"  # noqa: S101
         name = node.name
         model = model_of(node.gpu_model, node.gpu_memory_mib)
         if model is None:
@@ -100,6 +100,11 @@ def _pools(cluster: Cluster) -> Iterator[GpuPool]:
             if _idle(cluster, row, layout):
                 indices = tuple(i for i, present in enumerate(node.layouts) if present == layout)
                 yield GpuPool(name, model, layout, indices)
+
+
+def _rows_with_layouts(cluster: Cluster) -> list[int]:
+    """Return the rows of nodes with a known layout; most clusters have few or none."""
+    return [row for row, node in enumerate(cluster.nodes) if node is not None and node.layouts]
 
 
 def _idle(cluster: Cluster, row: int, layout: Layout) -> bool:

@@ -13,7 +13,7 @@ from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, Purchase
 from gangsched.core.model.refusal import LACKS_NODES
 from gangsched.core.placement.known_purchases import KnownPurchases
-from gangsched.core.placement.purchases import add_virtual_nodes
+from gangsched.core.placement.purchases import add_virtual_nodes, may_use_spot
 from gangsched.core.planning.admission import charge_if_allowed
 from gangsched.core.planning.cycle import Refused
 from gangsched.core.quota.spending import spending_refusal
@@ -67,6 +67,9 @@ class NodeArrivals:
 
         `snapshot` is what is there after the starts of a plan that refused them.
         """
+        if not any(self._left.values()):
+            return
+        in_vain: set[tuple[int, float | None, bool]] = set()
         coming = {one.gang for one in self._coming}
         usage, kinds = snapshot.usage.copy(), snapshot.rules.gpu_types
         for pending in snapshot.pending:
@@ -76,7 +79,12 @@ class NodeArrivals:
             gang = pending.gang.id
             if gang in coming or refusal.reason not in LACKS_NODES:
                 continue
-            if self._bought[gang] >= _PURCHASES_OF_GANG:
+            request = (
+                pending.request_fingerprint,
+                pending.gang.price_max,
+                may_use_spot(pending),
+            )
+            if self._bought[gang] >= _PURCHASES_OF_GANG or request in in_vain:
                 continue
             if not charge_if_allowed(pending, usage, kinds):
                 continue
@@ -85,6 +93,8 @@ class NodeArrivals:
             )
             purchase, queue = self._known.cheapest(pending, snapshot, pools), pending.gang.queue
             if not isinstance(purchase, Purchase) or not purchase.nodes:
+                if pending.request_fingerprint:
+                    in_vain.add(request)
                 continue
             if spending_refusal(queue, purchase.price, self._spent, self._tree):
                 continue
