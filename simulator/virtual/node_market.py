@@ -23,6 +23,7 @@ from gangsched.core.model.node_pools import (
 )
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.refusal import LACKS_NODES
+from gangsched.core.placement.coming_gangs import beside_coming_gangs
 from gangsched.core.placement.known_purchases import KnownPurchases
 from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import Snapshot
@@ -185,7 +186,13 @@ class NodeMarket:
         searched = self._demands.may_buy(demands, served, self._coming)
         if not searched:
             return
-        snapshot = view.snapshot_all(now_s)
+        nodes = {gang: one.purchase.nodes for gang, one in self._coming.items()}
+        counted = [
+            (want.pending, nodes.get(want.gang, ()))
+            for want in demands
+            if want.pending is not None and want.gang in served
+        ]
+        snapshot = beside_coming_gangs(view.snapshot_all(now_s), self._core_pools(), counted)
         for want in searched[:_SEARCHES_MAX]:
             found = self._search(want, snapshot)
             if isinstance(found, Purchase) and found.nodes:

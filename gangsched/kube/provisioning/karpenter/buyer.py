@@ -5,8 +5,10 @@ the claims, so a process that starts continues where an earlier process stopped.
 failures is lost with the process.
 """
 
+import asyncio
 import logging
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gangsched.api import names
@@ -15,6 +17,7 @@ from gangsched.core.engine.view import EngineView
 from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
+from gangsched.core.placement.coming_gangs import beside_coming_gangs
 from gangsched.core.placement.purchases import purchase_remedy
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
@@ -240,12 +243,12 @@ class Buyer:
     ) -> None:
         """Buy nodes for the first gangs that lack nodes and have quota for them."""
         coming = [one for one in existing if one.state is PurchaseState.COMING]
-        waits = {one.gang for one in coming} | self._settling(existing, nodes, now_s)
+        served = self._settling(existing, nodes, now_s) | {one.gang: one.nodes for one in coming}
         current = {want.base for want in demands}
         self._attempts = {base: n for base, n in self._attempts.items() if base in current}
         self._refused = {gang: at for gang, at in self._refused.items() if gang in self._view.gangs}
         lacking = []
-        for want in self._demands.may_buy(demands, waits, (one.gang for one in coming)):
+        for want in self._demands.may_buy(demands, served.keys(), (one.gang for one in coming)):
             if self._attempts.get(want.base or "", 0) >= self._config.attempts:
                 self._refuse(
                     want, f"{self._config.attempts} purchases brought no nodes it could use", now_s
@@ -254,7 +257,15 @@ class Buyer:
             lacking.append(want)
         if not lacking:
             return
+        counted = [
+            (want.pending, served[want.gang])
+            for want in demands
+            if want.pending is not None and want.gang in served
+        ]
         snapshot = self._view.snapshot_all(now_s)
+        snapshot = await asyncio.to_thread(
+            beside_coming_gangs, snapshot, self._supply.pools, counted
+        )
         for want in self._turns.take(lacking, _SEARCHES):
             found = self._buy_for(want, snapshot, existing, states, now_s)
             if await guarded(f"nodes of Karpenter for {want.gang}", found):
@@ -265,20 +276,22 @@ class Buyer:
         existing: Sequence[PurchaseView],
         nodes: Mapping[NodeName, NodeState],
         now_s: float,
-    ) -> set[GangId]:
-        """Return the gangs with nodes that were opened just now, before the planner used them."""
+    ) -> dict[GangId, Nodes]:
+        """Return the gangs with nodes that the planner had no time to use, and the closed ones."""
         opened: dict[PurchaseKey, float] = {}
-        settling = set()
+        settling: dict[GangId, Nodes] = {}
         for one in existing:
             if one.state is not PurchaseState.ARRIVED:
                 continue
-            there = [nodes.get(claim.node) for claim in one.claims.values() if claim.node]
-            if any(node is None or node.closed for node in there):
-                settling.add(one.gang)
+            there = [(claim.pool, nodes.get(claim.node)) for claim in one.claims.values()
+                     if claim.node is not None]  # fmt: skip
+            closed = Counter(pool for pool, node in there if node is None or node.closed)
+            if closed:
+                settling[one.gang] = tuple(closed.items())
                 continue
             opened[one.key] = self._opened.get(one.key, now_s)
             if now_s - opened[one.key] < max(self._config.after_s, _SETTLE_S):
-                settling.add(one.gang)
+                settling[one.gang] = ()
         self._opened = opened
         return settling
 
