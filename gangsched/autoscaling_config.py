@@ -105,7 +105,7 @@ class KarpenterConfig(BaseModel):
     reserved_s: float = Field(600.0, gt=0, le=86_400)
     """Seconds for which nodes that are there wait for the start of their gang."""
 
-    idle_s: float = Field(60.0, ge=0, le=86_400)
+    idle_s: float = Field(30.0, ge=0, le=86_400)
     """Seconds after which nodes without gangs are given back."""
 
     @field_validator("pools")

@@ -41,6 +41,7 @@ class NodeArrivals:
         self._queues = {one.gang.id: one.gang.queue for one in snapshot.pending}
         self._pools: Mapping[str, NodePool] = {pool.name: pool for pool in supply.pools}
         self._left = {pool.name: pool.nodes_left for pool in supply.pools}
+        self._retried = [pool for pool in supply.pools if pool.nodes_later]
         self._coming = [
             one if one.ready_s > now_s else replace(one, ready_s=now_s + _OVERDUE_S)
             for one in supply.coming
@@ -51,17 +52,20 @@ class NodeArrivals:
         """The pool of each node that came, and the gang that it was bought for."""
 
     def next_s(self) -> float | None:
-        """Return when the next nodes are there."""
-        return min((one.ready_s for one in self._coming), default=None)
+        """Return when the next nodes are there, or a pool that failed is tried again."""
+        times_s = [*(one.ready_s for one in self._coming), *(one.retry_s for one in self._retried)]
+        return min(times_s, default=None)
 
     def arrive(self, cluster: Cluster, at_s: float) -> None:
-        """Add the nodes that are there by now."""
+        """Add the nodes that are there by now, and try pools again."""
+        for pool in [pool for pool in self._retried if pool.retry_s <= at_s]:
+            self._retried.remove(pool)
+            self._left[pool.name] += pool.nodes_later
         for one in [one for one in self._coming if one.ready_s <= at_s]:
             self._coming.remove(one)
             for name, count in one.nodes:
-                pool = self._pools.get(name)
-                if pool is not None:
-                    added = add_virtual_nodes(cluster, pool, count)
+                if name in self._pools:
+                    added = add_virtual_nodes(cluster, self._pools[name], count)
                     self._there |= dict.fromkeys(added, (name, one.gang))
 
     def buy(self, refused: Iterable[Refused], snapshot: Snapshot, at_s: float) -> None:

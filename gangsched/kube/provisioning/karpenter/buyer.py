@@ -7,7 +7,6 @@ failures is lost with the process.
 
 import asyncio
 import logging
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
@@ -23,6 +22,7 @@ from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
 from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.provisioning.arrival_times import ArrivalTimes
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands
 from gangsched.kube.provisioning.karpenter.calls import NodeCalls
 from gangsched.kube.provisioning.karpenter.decide import (
@@ -90,7 +90,9 @@ class Buyer:
         self._refused: dict[GangId, tuple[str, str]] = {}
         self._idle_since: dict[NodeName, float] = {}
         self._supply = NodeSupply()
-        self._arrivals: dict[str, float] = {}
+        self._arrivals = ArrivalTimes()
+        self._came: set[str] = set()
+        """Claims with nodes that are there, as of the last pass."""
 
     async def run(self) -> None:
         """Repeat passes until cancelled."""
@@ -143,18 +145,17 @@ class Buyer:
 
     # -- what is there ------------------------------------------------------------------------
 
-    def _open_pools(
+    def _pools(
         self, states: Mapping[str, NodePoolState], claims: Sequence[NodeClaim], now_s: float
-    ) -> list[NodePool]:
-        """Return the pools that are not left out, with the arrival times that were seen."""
-        took: dict[str, list[float]] = {}
-        for claim in claims:
-            if claim.node is not None:
-                took.setdefault(claim.pool, []).append(claim.ready_s - claim.created_s)
-        arrivals = {pool: max(statistics.median(times), 0.0) for pool, times in took.items()}
-        self._arrivals |= arrivals
-        found = core_pools(self._config.pools, states, claims, self._arrivals)
-        return [pool for pool in found if not self._failures.leaves_out(pool.name, now_s)]
+    ) -> tuple[NodePool, ...]:
+        """Return what pools can make, with the arrival times that were seen."""
+        there = {claim.name: claim for claim in claims if claim.node is not None}
+        for name in there.keys() - self._came:
+            claim = there[name]
+            self._arrivals.add(claim.pool, claim.ready_s - claim.created_s)
+        self._came = set(there)
+        retries_s = self._failures.retries_s(now_s)
+        return tuple(core_pools(self._config.pools, states, claims, self._arrivals, retries_s))
 
     def _note_supply(
         self,
@@ -164,9 +165,15 @@ class Buyer:
         now_s: float,
     ) -> None:
         """Let forecasts and advice know what can be bought now, and what comes."""
-        pools = tuple(self._open_pools(states, claims, now_s))
+        pools = self._pools(states, claims, now_s)
+        by_name = {pool.name: pool for pool in pools}
+
+        def arrival_s(nodes: Nodes) -> float:
+            known = ((by_name[name], count) for name, count in nodes if name in by_name)
+            return max((pool.arrival_of(count) for pool, count in known), default=0.0)
+
         coming = tuple(
-            ComingNodes(one.gang, one.nodes, one.since_s + self._arrival_s(one.nodes))
+            ComingNodes(one.gang, one.nodes, one.since_s + arrival_s(one.nodes))
             for one in existing
             if one.state is PurchaseState.COMING
         )
@@ -175,14 +182,6 @@ class Buyer:
         if supply != self._supply:
             self._supply = supply
             self._observe(NodeSupplySeen(supply))
-
-    def _arrival_s(self, nodes: Nodes) -> float:
-        """Return after which time nodes are there, by experience or by the settings."""
-        return max(
-            self._arrivals.get(name, self._settings[name].arrival_s if name in self._settings
-                               else 0.0)
-            for name, _ in nodes
-        )  # fmt: skip
 
     def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
         """Return what the cluster shows of the nodes of claims."""
