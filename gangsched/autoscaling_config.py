@@ -39,6 +39,36 @@ class ProvisioningConfig(BaseModel):
     """Seconds between the end of a request and the next; doubles each time, to an hour at most."""
 
 
+class PlaceholderConfig(BaseModel):
+    """How placeholder pods ask any autoscaler for nodes for gangs that lack nodes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    namespace: str = Field("gangsched-placeholders", pattern=_LABEL, max_length=63)
+    """Namespace of the placeholder pods, in which only gangsched creates pods."""
+
+    after_s: float = Field(10.0, ge=0)
+    """Seconds that a gang lacks nodes before they are asked for."""
+
+    pods_max: int = Field(1000, ge=1, le=10_000)
+    """Placeholder pods of all gangs at once. A gang with more pods gets none."""
+
+    gangs_max: int = Field(32, ge=1, le=1000)
+    """Gangs with placeholder pods at once."""
+
+    namespace_max: int = Field(8, ge=1, le=1000)
+    """The same for one namespace, so that no namespace uses all of them."""
+
+    attempts: int = Field(5, ge=1, le=1000)
+    """How often nodes are asked for, for one gang, until it changes or starts."""
+
+    late_s: float = Field(900.0, gt=0, le=86_400)
+    """Seconds after which the placeholder pods of a gang that did not start are deleted."""
+
+    retry_s: float = Field(60.0, gt=0)
+    """Seconds from then on until the gang asks again; doubles each time, to an hour at most."""
+
+
 class KarpenterPool(BaseModel):
     """Equal nodes that Karpenter makes: one instance type of a NodePool."""
 

@@ -20,7 +20,11 @@ from pydantic import (
     model_validator,
 )
 
-from gangsched.autoscaling_config import KarpenterConfig, ProvisioningConfig
+from gangsched.autoscaling_config import (
+    KarpenterConfig,
+    PlaceholderConfig,
+    ProvisioningConfig,
+)
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
 
@@ -299,6 +303,10 @@ class SchedulerConfig(PolicyConfig):
     """Buy nodes from Karpenter for gangs that lack nodes; not together with `provisioning`. Its
     fields are on the page about autoscaling. Default: no nodes are bought."""
 
+    placeholders: PlaceholderConfig | None = None
+    """Ask any other autoscaler for nodes by placeholder pods; not together with the other two; `{}`
+    takes all defaults. Its fields are on the page about autoscaling. Default: no such pods."""
+
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
     others are `other`. Default: the first 100 with jobs."""
@@ -407,8 +415,10 @@ class SchedulerConfig(PolicyConfig):
 
     @model_validator(mode="after")
     def _one_source_of_nodes(self) -> Self:
-        if self.provisioning is not None and self.karpenter is not None:
-            raise ValueError("karpenter and provisioning both bring nodes; remove one of them")
+        sources = ("karpenter", "provisioning", "placeholders")
+        used = [name for name in sources if getattr(self, name) is not None]
+        if len(used) > 1:
+            raise ValueError(f"{used[0]} and {used[1]} both bring nodes; remove one of them")
         return self
 
 

@@ -41,6 +41,7 @@ from gangsched.kube.informers.informers import Informers
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.watches import Watches
 from gangsched.kube.provisioning.karpenter.buyer import Buyer
+from gangsched.kube.provisioning.placeholders.placeholders import PlaceholderPods
 from gangsched.kube.provisioning.provisioner import Provisioner
 from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.gang_progress import pod_counts
@@ -164,6 +165,7 @@ class Scheduler:
         )
         self.provisioner = self._make_provisioner()
         self.buyer = self._make_buyer()
+        self.placeholders = self._make_placeholders()
         self.background = self._make_background()
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
@@ -239,6 +241,7 @@ class Scheduler:
         return {
             **({"requests for nodes": provisioner.run} if provisioner else {}),
             **({"nodes of Karpenter": self.buyer.run} if self.buyer else {}),
+            **({"placeholder pods": self.placeholders.run} if self.placeholders else {}),
             "history": partial(self.history.run, self.engine.history, interval_s),
             "what gangs have been through": partial(self.past.run, self.engine.view),
             "nodes that can be bought": partial(self.supply.run, self.engine.view),
@@ -257,6 +260,12 @@ class Scheduler:
             return None
         view, observe = self.engine.view, self.driver.observe
         return Buyer(self._client, view, config, self.status.hint, observe, self.now_s)
+
+    def _make_placeholders(self) -> PlaceholderPods | None:
+        config = self._config.placeholders
+        if config is None:
+            return None
+        return PlaceholderPods(self._client, self.engine.view, config, self.status.hint, self.now_s)
 
     def _make_provisioner(self) -> Provisioner | None:
         config = self._config.provisioning
