@@ -1,12 +1,22 @@
 """Settings of the autoscalers that bring nodes for gangs."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 _CLASS = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+NODES_NAMESPACE = "gangsched-placeholders"
+"""Namespace of what asks autoscalers for nodes, in which only gangsched creates objects."""
+
 Parameter = Annotated[str, Field(max_length=255)]
+
+
+def twice_in(names: Iterable[str]) -> str:
+    """Return a name that comes twice, or ""."""
+    return min((name for name, count in Counter(names).items() if count > 1), default="")
 
 
 class ProvisioningConfig(BaseModel):
@@ -44,9 +54,6 @@ class PlaceholderConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    namespace: str = Field("gangsched-placeholders", pattern=_LABEL, max_length=63)
-    """Namespace of the placeholder pods, in which only gangsched creates pods."""
-
     after_s: float = Field(10.0, ge=0)
     """Seconds that a gang lacks nodes before they are asked for."""
 
@@ -67,6 +74,30 @@ class PlaceholderConfig(BaseModel):
 
     retry_s: float = Field(60.0, gt=0)
     """Seconds from then on until the gang asks again; doubles each time, to an hour at most."""
+
+
+class WarmGuarantee(BaseModel):
+    """Nodes that autoscalers keep ready for what a queue has and does not use."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=_LABEL, max_length=50)
+    """Name of the CapacityBuffer."""
+
+    queue: str = Field(max_length=253)
+    """Queue with the nominal quota that is kept warm."""
+
+    gpu_type: str = Field("", max_length=63)
+    """GPU type of that quota, if it is for one."""
+
+    resources: dict[Parameter, Parameter] = Field(min_length=1, max_length=50)
+    """What the pods ask for that would use it, one for each node: `{nvidia.com/gpu: "8"}`."""
+
+    node_selector: dict[Parameter, Parameter] = Field(default_factory=dict, max_length=50)
+    """Labels of their nodes."""
+
+    tolerate: tuple[Parameter, ...] = Field((), max_length=50)
+    """Keys of the taints that they tolerate."""
 
 
 class KarpenterPool(BaseModel):
@@ -135,14 +166,17 @@ class KarpenterConfig(BaseModel):
     reserved_s: float = Field(600.0, gt=0, le=86_400)
     """Seconds for which nodes that are there wait for the start of their gang."""
 
+    move_after_s: float | None = Field(None, ge=0, le=31_536_000)
+    """Seconds that a gang must have run before it may be moved so that nodes can be given back; by
+    default none is moved. Only gangs that are movable and ask before they are stopped are."""
+
     idle_s: float = Field(30.0, ge=0, le=86_400)
     """Seconds after which nodes without gangs are given back."""
 
     @field_validator("pools")
     @classmethod
     def _names_differ(cls, pools: tuple[KarpenterPool, ...]) -> tuple[KarpenterPool, ...]:
-        names = [pool.name for pool in pools]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = twice_in(pool.name for pool in pools)
         if twice:
-            raise ValueError(f"two pools have the name {twice[0]!r}; each needs a name of its own")
+            raise ValueError(f"two pools have the name {twice!r}; each needs a name of its own")
         return pools

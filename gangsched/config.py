@@ -17,6 +17,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
@@ -24,6 +25,8 @@ from gangsched.autoscaling_config import (
     KarpenterConfig,
     PlaceholderConfig,
     ProvisioningConfig,
+    WarmGuarantee,
+    twice_in,
 )
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
@@ -307,6 +310,10 @@ class SchedulerConfig(PolicyConfig):
     """Ask any other autoscaler for nodes by placeholder pods; not together with the other two; `{}`
     takes all defaults. Its fields are on the page about autoscaling. Default: no such pods."""
 
+    warm: tuple[WarmGuarantee, ...] = Field((), max_length=100)
+    """Guarantees for which autoscalers with CapacityBuffers keep nodes ready. Its fields are on the
+    page about autoscaling."""
+
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
     others are `other`. Default: the first 100 with jobs."""
@@ -412,6 +419,14 @@ class SchedulerConfig(PolicyConfig):
         if self.tracking is not None and both:
             raise ValueError(f"tracking sets the variable {both[0]}; remove it from job_env")
         return self
+
+    @field_validator("warm")
+    @classmethod
+    def _warm_names_differ(cls, warm: tuple[WarmGuarantee, ...]) -> tuple[WarmGuarantee, ...]:
+        twice = twice_in(one.name for one in warm)
+        if twice:
+            raise ValueError(f"two entries have the name {twice!r}; each needs a name of its own")
+        return warm
 
     @model_validator(mode="after")
     def _one_source_of_nodes(self) -> Self:

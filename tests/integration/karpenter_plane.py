@@ -92,6 +92,7 @@ class Bought:
             **os.environ,
             **client_environment(self.plane),
             "DISABLE_LEADER_ELECTION": "true",
+            "FEATURE_GATES": "CapacityBuffer=true",
             "METRICS_PORT": "0",
             "HEALTH_PROBE_PORT": "0",
             "KARPENTER_SERVICE": "karpenter",

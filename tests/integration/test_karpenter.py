@@ -5,6 +5,7 @@ import os
 
 import pytest
 import yaml
+from cluster import GPU
 from karpenter_plane import RESOURCES, karpenter_plane
 
 pytestmark = pytest.mark.skipif(
@@ -175,3 +176,54 @@ def test_nodes_of_a_running_gang_are_not_consolidated(bought, namespace):
     for node in bought.nodes():
         assert node.metadata.annotations["karpenter.sh/do-not-disrupt"] == "true"
     cluster.stays(lambda: {node.metadata.name for node in bought.nodes()} == on, 10, "its nodes")
+
+
+def moving_job(gpus: int) -> dict:
+    """Return a Job of one pod that may be moved, and is asked before."""
+    container = {
+        "name": "main",
+        "image": "none",
+        "resources": {"limits": {GPU: str(gpus)}, "requests": {"cpu": "1"}},
+    }
+    spec = {
+        "schedulerName": "gangsched",
+        "containers": [container],
+        "nodeSelector": {"gangsched.io/node-kind": "kwok"},
+        "terminationGracePeriodSeconds": 0,
+        "restartPolicy": "Never",
+    }
+    annotations = {"gangsched.io/movable": "true", "gangsched.io/checkpoint-grace-seconds": "2"}
+    metadata = {"name": "moving", "annotations": annotations}
+    template = {"metadata": {"annotations": annotations}, "spec": spec}
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
+            "spec": {"template": template}}  # fmt: skip
+
+
+def test_a_gang_moves_so_that_a_node_is_given_back(bought, namespace):
+    """Once `gone` has left its half of the cheap node, `moving` leaves the dear one for it."""
+    cluster = bought.cluster
+    settings = {**SETTINGS["karpenter"], "move_after_s": 0}
+    bought.kill()
+    bought.config.write_text(yaml.safe_dump({"karpenter": settings}))
+    bought.start()
+
+    def on(name: str) -> set[str]:
+        return set(cluster.bound(namespace, name).values())
+
+    try:
+        cluster.gang(namespace, "gone", 1, gpus=4)
+        cluster.wait(lambda: on("gone"), "the first gang to run", 60)
+        cluster.gang(namespace, "stays", 1, gpus=4)
+        cluster.wait(lambda: on("stays") == on("gone"), "two gangs on one node", 60)
+        (cheap,) = on("stays")
+        cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(moving_job(4)))
+        cluster.wait(lambda: on("moving") and on("moving") != {cheap}, "a node of its own", 60)
+        assert len(bought.nodes()) == 2
+        cluster.core.delete_namespaced_pod("gone-0", namespace)
+        cluster.wait(lambda: on("moving") == {cheap}, "the gang to move", 120)
+        cluster.wait(lambda: len(bought.claims()) == 1, "the dear node to be given back", 60)
+        assert [node.metadata.name for node in bought.nodes()] == [cheap]
+    finally:
+        bought.kill()
+        bought.config.write_text(yaml.safe_dump(SETTINGS))
+        bought.start()

@@ -1,10 +1,11 @@
-"""Placeholder pods let the real Karpenter make nodes for whole gangs by its own choice."""
+"""Placeholder pods and CapacityBuffers let the real Karpenter make nodes by its own choice."""
 
 import json
 import os
 
 import pytest
 import yaml
+from cluster import GPU
 from karpenter_plane import karpenter_plane
 
 pytestmark = pytest.mark.skipif(
@@ -117,3 +118,42 @@ def test_placeholders_belong_to_nobody_else(autoscaled, namespace):
         cluster.wait(lambda: len(placeholders(autoscaled)) == 1, "the other pod alone", 30)
     finally:
         cluster.kubectl("delete", "pod", "other", "-n", PLACE, "--grace-period=0", "--force")
+
+
+def test_a_guarantee_is_warm_before_its_gangs_come(autoscaled, namespace):
+    """What a queue has and does not use is ready; what it uses is not kept twice."""
+    cluster = autoscaled.cluster
+    queue = {
+        "apiVersion": "gangsched.io/v1beta1",
+        "kind": "Queue",
+        "metadata": {"name": "warm"},
+        "spec": {"quotas": [{"resource": GPU, "nominal": 16}]},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+    entry = {
+        "name": "warm-gpus",
+        "queue": "warm",
+        "resources": {GPU: "8", "cpu": "1"},
+        "node_selector": {"gangsched.io/node-kind": "kwok"},
+    }
+    autoscaled.kill()
+    autoscaled.config.write_text(yaml.safe_dump({**SETTINGS, "warm": [entry]}))
+    autoscaled.start()
+    try:
+        cluster.wait(lambda: len(autoscaled.nodes()) == 2, "the nodes of the guarantee", 90)
+        ready = {node.metadata.name for node in autoscaled.nodes()}
+        cluster.gang(namespace, "gang", 1, gpus=8, group={"queue": "warm"})
+        cluster.wait(lambda: autoscaled.bound(namespace, "gang"), "the gang to run", 30)
+        assert autoscaled.bound(namespace, "gang") <= ready
+
+        def replicas() -> int:
+            found = cluster.json("get", "capacitybuffers", "-n", PLACE)["items"]
+            return found[0]["spec"]["replicas"]
+
+        cluster.wait(lambda: replicas() == 1, "the rest of the guarantee", 30)
+        cluster.stays(lambda: len(autoscaled.nodes()) == 2, 5, "no further node")
+    finally:
+        autoscaled.kill()
+        autoscaled.config.write_text(yaml.safe_dump(SETTINGS))
+        autoscaled.start()
+        cluster.kubectl("delete", "queue.gangsched.io", "warm")

@@ -201,7 +201,7 @@ def test_other_pods_are_left_alone():
 def test_only_one_source_brings_nodes():
     with pytest.raises(ValueError, match="provisioning and placeholders both bring nodes"):
         SchedulerConfig(provisioning={}, placeholders={})
-    assert SchedulerConfig(placeholders={}).placeholders.namespace == "gangsched-placeholders"
+    assert SchedulerConfig(placeholders={}).placeholders.pods_max == 1000
 
 
 async def test_an_error_of_one_call_is_raised_after_the_others():

@@ -18,6 +18,7 @@ from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
 from gangsched.core.placement.coming_gangs import beside_coming_gangs
 from gangsched.core.placement.purchases import purchase_remedy
+from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
@@ -34,6 +35,7 @@ from gangsched.kube.provisioning.karpenter.decide import (
     steps,
 )
 from gangsched.kube.provisioning.karpenter.failures import PoolFailures
+from gangsched.kube.provisioning.karpenter.moving import GangMoves
 from gangsched.kube.provisioning.karpenter.objects import (
     NodeClaim,
     NodePoolState,
@@ -66,6 +68,7 @@ class Buyer:
         client: KubeClient,
         view: EngineView,
         config: KarpenterConfig,
+        placer: Placer,
         hint: Hint,
         observe: Callable[[NodeSupplySeen], None],
         now_s: Callable[[], float],
@@ -73,6 +76,7 @@ class Buyer:
         self._observe = observe
         self._calls, self._view, self._config = NodeCalls(client), view, config
         self._hint, self._now_s = hint, now_s
+        self._moves = GangMoves(self._calls, view, placer, config, hint)
         self._settings = {pool.name: pool for pool in config.pools}
         self._demands = GangDemands(
             view, config.after_s, config.purchases_max, config.namespace_max
@@ -142,6 +146,8 @@ class Buyer:
         gone = {claim.purchase for claim in todo.delete}
         self._coming = {key: one for key, one in self._coming.items() if key not in gone}
         await self._buy(demands, existing, nodes, states, now_s)
+        if not self._coming:
+            await self._moves.step(page.ours, now_s)
 
     # -- what is there ------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gangsched.api import names
 from gangsched.api.timestamps import rfc3339
-from gangsched.autoscaling_config import PlaceholderConfig
+from gangsched.autoscaling_config import NODES_NAMESPACE, PlaceholderConfig
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import GangId
@@ -60,11 +60,11 @@ class PlaceholderPods:
         self._tries: dict[str, Tries] = {}
         self._asking: set[GangId] = set()
         """Gangs with placeholders after the last pass."""
-        self._path = f"/api/v1/namespaces/{config.namespace}/pods"
+        self._path = f"/api/v1/namespaces/{NODES_NAMESPACE}/pods"
 
     async def run(self) -> None:
         """Repeat passes until cancelled, at once when a gang with placeholders is placed."""
-        kind = f"namespace {self._config.namespace}"
+        kind = f"namespace {NODES_NAMESPACE}"
         await repeat_passes(self.step, kind, wakes=self._some_gang_is_placed)
 
     def _some_gang_is_placed(self) -> bool:
