@@ -165,10 +165,7 @@ class Scheduler:
             now_s=self.now_s,
             start=None if read_only else self.pods.start,
         )
-        self.provisioner = self._make_provisioner()
-        self.buyer = self._make_buyer()
-        self.placeholders = self._make_placeholders()
-        self.warm = WarmGuarantees(client, self.engine.view, config.warm, NODES_NAMESPACE)
+        self._make_node_sources()
         self.background = self._make_background()
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
@@ -257,6 +254,13 @@ class Scheduler:
         if records is None:
             return None
         return GangRecorder(self.engine.view, records, self._config.gpu_prices)
+
+    def _make_node_sources(self) -> None:
+        self.provisioner = self._make_provisioner()
+        self.buyer = self._make_buyer()
+        self.placeholders = self._make_placeholders()
+        warm, view = self._config.warm, self.engine.view
+        self.warm = WarmGuarantees(self._client, view, warm, NODES_NAMESPACE)
 
     def _make_buyer(self) -> Buyer | None:
         config = self._config.karpenter

@@ -178,8 +178,8 @@ def test_nodes_of_a_running_gang_are_not_consolidated(bought, namespace):
     cluster.stays(lambda: {node.metadata.name for node in bought.nodes()} == on, 10, "its nodes")
 
 
-def moving_job(gpus: int) -> dict:
-    """Return a Job of one pod that may be moved, and is asked before."""
+def moving_set(gpus: int) -> dict:
+    """Return a StatefulSet of one pod that may be moved, and is asked before."""
     container = {
         "name": "main",
         "image": "none",
@@ -190,13 +190,14 @@ def moving_job(gpus: int) -> dict:
         "containers": [container],
         "nodeSelector": {"gangsched.io/node-kind": "kwok"},
         "terminationGracePeriodSeconds": 0,
-        "restartPolicy": "Never",
     }
     annotations = {"gangsched.io/movable": "true", "gangsched.io/checkpoint-grace-seconds": "2"}
+    labels = {"app": "moving"}
     metadata = {"name": "moving", "annotations": annotations}
-    template = {"metadata": {"annotations": annotations}, "spec": spec}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata,
-            "spec": {"template": template}}  # fmt: skip
+    template = {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
+    sizes = {"replicas": 1, "serviceName": "moving", "selector": {"matchLabels": labels}}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata,
+            "spec": {**sizes, "template": template}}  # fmt: skip
 
 
 def test_a_gang_moves_so_that_a_node_is_given_back(bought, namespace):
@@ -216,7 +217,7 @@ def test_a_gang_moves_so_that_a_node_is_given_back(bought, namespace):
         cluster.gang(namespace, "stays", 1, gpus=4)
         cluster.wait(lambda: on("stays") == on("gone"), "two gangs on one node", 60)
         (cheap,) = on("stays")
-        cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(moving_job(4)))
+        cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(moving_set(4)))
         cluster.wait(lambda: on("moving") and on("moving") != {cheap}, "a node of its own", 60)
         assert len(bought.nodes()) == 2
         cluster.core.delete_namespaced_pod("gone-0", namespace)
