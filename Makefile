@@ -153,7 +153,7 @@ autoscale: $(VENV)/ready programs  ## Nodes for whole gangs, against a stand-in 
 	AUTOSCALE=1 $(BIN)/pytest tests/integration/test_autoscaling.py
 
 karpenter: $(VENV)/ready programs  ## Nodes for whole gangs from the real Karpenter, with KWOK nodes
-	KARPENTER=1 $(BIN)/pytest tests/integration/test_karpenter.py
+	KARPENTER=1 $(BIN)/pytest tests/integration/test_karpenter.py tests/integration/test_placeholder_pods.py
 
 web-tests: $(VENV)/ready  ## The pages in a Chromium of this machine (Debian: apt install chromium), with axe
 	@$(UV) --require-hashes -r requirements-web.lock

@@ -1,12 +1,22 @@
 """Settings of the autoscalers that bring nodes for gangs."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 _CLASS = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 _LABEL = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+NODES_NAMESPACE = "gangsched-placeholders"
+"""Namespace of what asks autoscalers for nodes, in which only gangsched creates objects."""
+
 Parameter = Annotated[str, Field(max_length=255)]
+
+
+def twice_in(names: Iterable[str]) -> str:
+    """Return a name that comes twice, or ""."""
+    return min((name for name, count in Counter(names).items() if count > 1), default="")
 
 
 class ProvisioningConfig(BaseModel):
@@ -37,6 +47,57 @@ class ProvisioningConfig(BaseModel):
 
     retry_s: float = Field(60.0, gt=0)
     """Seconds between the end of a request and the next; doubles each time, to an hour at most."""
+
+
+class PlaceholderConfig(BaseModel):
+    """How placeholder pods ask any autoscaler for nodes for gangs that lack nodes."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    after_s: float = Field(10.0, ge=0)
+    """Seconds that a gang lacks nodes before they are asked for."""
+
+    pods_max: int = Field(1000, ge=1, le=10_000)
+    """Placeholder pods of all gangs at once. A gang with more pods gets none."""
+
+    gangs_max: int = Field(32, ge=1, le=1000)
+    """Gangs with placeholder pods at once."""
+
+    namespace_max: int = Field(8, ge=1, le=1000)
+    """The same for one namespace, so that no namespace uses all of them."""
+
+    attempts: int = Field(5, ge=1, le=1000)
+    """How often nodes are asked for, for one gang, until it changes or starts."""
+
+    late_s: float = Field(900.0, gt=0, le=86_400)
+    """Seconds after which the placeholder pods of a gang that did not start are deleted."""
+
+    retry_s: float = Field(60.0, gt=0)
+    """Seconds from then on until the gang asks again; doubles each time, to an hour at most."""
+
+
+class WarmGuarantee(BaseModel):
+    """Nodes that autoscalers keep ready for what a queue has and does not use."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str = Field(pattern=_LABEL, max_length=50)
+    """Name of the CapacityBuffer."""
+
+    queue: str = Field(max_length=253)
+    """Queue with the nominal quota that is kept warm."""
+
+    gpu_type: str = Field("", max_length=63)
+    """GPU type of that quota, if it is for one."""
+
+    resources: dict[Parameter, Parameter] = Field(min_length=1, max_length=50)
+    """What the pods ask for that would use it, one for each node: `{nvidia.com/gpu: "8"}`."""
+
+    node_selector: dict[Parameter, Parameter] = Field(default_factory=dict, max_length=50)
+    """Labels of their nodes."""
+
+    tolerate: tuple[Parameter, ...] = Field((), max_length=50)
+    """Keys of the taints that they tolerate."""
 
 
 class KarpenterPool(BaseModel):
@@ -105,14 +166,17 @@ class KarpenterConfig(BaseModel):
     reserved_s: float = Field(600.0, gt=0, le=86_400)
     """Seconds for which nodes that are there wait for the start of their gang."""
 
-    idle_s: float = Field(60.0, ge=0, le=86_400)
+    move_after_s: float | None = Field(None, ge=0, le=31_536_000)
+    """Seconds that a gang must have run before it may be moved so that nodes can be given back; by
+    default none is moved. Only gangs that are movable and ask before they are stopped are."""
+
+    idle_s: float = Field(30.0, ge=0, le=86_400)
     """Seconds after which nodes without gangs are given back."""
 
     @field_validator("pools")
     @classmethod
     def _names_differ(cls, pools: tuple[KarpenterPool, ...]) -> tuple[KarpenterPool, ...]:
-        names = [pool.name for pool in pools]
-        twice = sorted({name for name in names if names.count(name) > 1})
+        twice = twice_in(pool.name for pool in pools)
         if twice:
-            raise ValueError(f"two pools have the name {twice[0]!r}; each needs a name of its own")
+            raise ValueError(f"two pools have the name {twice!r}; each needs a name of its own")
         return pools

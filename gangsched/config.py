@@ -17,10 +17,17 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
-from gangsched.autoscaling_config import KarpenterConfig, ProvisioningConfig
+from gangsched.autoscaling_config import (
+    KarpenterConfig,
+    PlaceholderConfig,
+    ProvisioningConfig,
+    WarmGuarantee,
+    twice_in,
+)
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
 
@@ -299,6 +306,14 @@ class SchedulerConfig(PolicyConfig):
     """Buy nodes from Karpenter for gangs that lack nodes; not together with `provisioning`. Its
     fields are on the page about autoscaling. Default: no nodes are bought."""
 
+    placeholders: PlaceholderConfig | None = None
+    """Ask any other autoscaler for nodes by placeholder pods; not together with the other two; `{}`
+    takes all defaults. Its fields are on the page about autoscaling. Default: no such pods."""
+
+    warm: tuple[WarmGuarantee, ...] = Field((), max_length=100)
+    """Guarantees for which autoscalers with CapacityBuffers keep nodes ready. Its fields are on the
+    page about autoscaling."""
+
     job_metrics_namespaces: tuple[str, ...] | None = None
     """Namespaces that the metrics `training_operator_jobs_*` name, such as `[vision, speech]`; all
     others are `other`. Default: the first 100 with jobs."""
@@ -405,10 +420,20 @@ class SchedulerConfig(PolicyConfig):
             raise ValueError(f"tracking sets the variable {both[0]}; remove it from job_env")
         return self
 
+    @field_validator("warm")
+    @classmethod
+    def _warm_names_differ(cls, warm: tuple[WarmGuarantee, ...]) -> tuple[WarmGuarantee, ...]:
+        twice = twice_in(one.name for one in warm)
+        if twice:
+            raise ValueError(f"two entries have the name {twice!r}; each needs a name of its own")
+        return warm
+
     @model_validator(mode="after")
     def _one_source_of_nodes(self) -> Self:
-        if self.provisioning is not None and self.karpenter is not None:
-            raise ValueError("karpenter and provisioning both bring nodes; remove one of them")
+        sources = ("karpenter", "provisioning", "placeholders")
+        used = [name for name in sources if getattr(self, name) is not None]
+        if len(used) > 1:
+            raise ValueError(f"{used[0]} and {used[1]} both bring nodes; remove one of them")
         return self
 
 

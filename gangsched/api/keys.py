@@ -37,6 +37,8 @@ KNOWN = frozenset(
         names.MIG_LABEL,
         names.PROVISIONING_LABEL,
         names.PROVISIONED_GANG_ANNOTATION,
+        names.PLACEHOLDER_LABEL,
+        names.PLACEHOLDERS_ANNOTATION,
         names.PURCHASE_ANNOTATION,
         names.PRICE_ANNOTATION,
         names.CLOSED_TAINT,

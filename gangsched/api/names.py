@@ -93,13 +93,18 @@ PROVISIONING_LABEL = "gangsched.io/provisioning"
 others."""
 
 PROVISIONED_GANG_ANNOTATION = "gangsched.io/gang"
-"""gangsched writes it on a ProvisioningRequest or a NodeClaim: the gang that the nodes are for."""
+"""gangsched writes it on a ProvisioningRequest, a NodeClaim or a placeholder pod: the gang that the
+nodes are for."""
+
+PLACEHOLDER_LABEL = "gangsched.io/placeholder"
+PLACEHOLDERS_ANNOTATION = "gangsched.io/placeholders"
+"""gangsched writes both on its placeholder pods: the annotation says how many belong together."""
 
 PURCHASE_ANNOTATION = "gangsched.io/purchase"
+"""gangsched writes it on a NodeClaim: how many nodes of each pool belong together (`p5=4`)."""
+
 PRICE_ANNOTATION = "gangsched.io/price-per-hour"
 """What a node costs for an hour, in $."""
-
-"""gangsched writes it on a NodeClaim: how many nodes of each pool belong together (`p5=4`)."""
 
 CLOSED_TAINT = "gangsched.io/closed"
 """Taint of a node that gangsched bought and that no pod may use: others are still to come, or it is

@@ -87,15 +87,17 @@ class AgentTools:
         nodes: list[str] | None = None,
         priorities: list[str] | None = None,
         bookings: list[str] | None = None,
+        pools: list[str] | None = None,
     ) -> dict[str, Any]:
         """Compare starts with and without changes.
 
         Forms: quotas QUEUE:RESOURCE=AMOUNT, nodes COUNT:NODE, priorities NAMESPACE/NAME=NUMBER,
-        bookings COUNT:IN:FOR in hours.
+        bookings COUNT:IN:FOR in hours, pools POOL=COUNT (more nodes of an autoscaler's pool).
         """
-        given = [(part or [])[:_CHANGES_MAX] for part in (quotas, nodes, priorities, bookings)]
+        parts = (quotas, nodes, priorities, bookings, pools)
+        given = [(part or [])[:_CHANGES_MAX] for part in parts]
         if not any(given):
-            raise ConfigError("give quotas, nodes, priorities or bookings to compare")
+            raise ConfigError("give quotas, nodes, priorities, bookings or pools to compare")
 
         def work() -> Any:
             view, changed = self._source.view(), self._source.view()

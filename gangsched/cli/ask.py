@@ -92,20 +92,23 @@ def what_if(
     book: Annotated[
         list[str] | None, typer.Option(help="COUNT:IN:FOR, nodes set aside, in and for hours")
     ] = None,
+    pool: Annotated[
+        list[str] | None, typer.Option(help="POOL=COUNT, more nodes that a pool may make")
+    ] = None,
     output: Output = "table",
 ) -> None:
     """Compare when pending gangs start with more nodes, another quota, policy or priority."""
     from gangsched.cli import queries  # noqa: PLC0415 -- the solver is heavy
     from gangsched.cli.output import tables  # noqa: PLC0415 -- the solver is heavy
 
-    if not (quota or nodes or policy or priority or book):
+    if not (quota or nodes or policy or priority or book or pool):
         raise ConfigError(
-            "nothing to compare: give --quota, --nodes, --policy, --priority or --book"
+            "nothing to compare: give --quota, --nodes, --policy, --priority, --book or --pool"
         )
     changes = policies(policy)
     view, changed = source.view(), source.view(**changes)
     changed.now_s = view.now_s
-    wanted = queries.Changes(quota or [], nodes or [], priority or [], book or [])
+    wanted = queries.Changes(quota or [], nodes or [], priority or [], book or [], pool or [])
     rows = queries.what_if(view, changed, wanted)
     for note in changed.notes:
         typer.echo(f"note: {note}", err=True)

@@ -18,6 +18,7 @@ from gangsched.cli.cluster.changes import (
     book_nodes,
     change_priority,
     change_quota,
+    extend_pool,
     new_queue_notes,
     queue_notes,
 )
@@ -347,6 +348,7 @@ class Changes:
     nodes: Iterable[str] = ()
     priorities: Iterable[str] = ()
     bookings: Iterable[str] = ()
+    pools: Iterable[str] = ()
 
     def make(self, engine: SchedulingEngine, now_s: float) -> None:
         """Make the changes in an engine.
@@ -360,6 +362,7 @@ class Changes:
             (add_nodes, self.nodes),
             (change_priority, self.priorities),
             (book_nodes, self.bookings),
+            (extend_pool, self.pools),
         ):
             for text in texts:
                 apply(engine, text, now_s)

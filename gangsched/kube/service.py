@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 
+from gangsched.autoscaling_config import NODES_NAMESPACE
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core import orders as o
@@ -41,7 +42,9 @@ from gangsched.kube.informers.informers import Informers
 from gangsched.kube.informers.planned_pod_limit import PlannedPodLimit
 from gangsched.kube.informers.watches import Watches
 from gangsched.kube.provisioning.karpenter.buyer import Buyer
+from gangsched.kube.provisioning.placeholders.placeholders import PlaceholderPods
 from gangsched.kube.provisioning.provisioner import Provisioner
+from gangsched.kube.provisioning.warm import WarmGuarantees
 from gangsched.kube.status.expected_starts import ExpectedStarts
 from gangsched.kube.status.gang_progress import pod_counts
 from gangsched.kube.status.gauges import refresh
@@ -162,8 +165,7 @@ class Scheduler:
             now_s=self.now_s,
             start=None if read_only else self.pods.start,
         )
-        self.provisioner = self._make_provisioner()
-        self.buyer = self._make_buyer()
+        self._make_node_sources()
         self.background = self._make_background()
         plan_s = config.plan_deadline_s
         self._planning = Deadline("planning", plan_s, plan_s, each_gang=True)
@@ -239,6 +241,8 @@ class Scheduler:
         return {
             **({"requests for nodes": provisioner.run} if provisioner else {}),
             **({"nodes of Karpenter": self.buyer.run} if self.buyer else {}),
+            **({"warm guarantees": self.warm.run} if self._config.warm else {}),
+            **({"placeholder pods": self.placeholders.run} if self.placeholders else {}),
             "history": partial(self.history.run, self.engine.history, interval_s),
             "what gangs have been through": partial(self.past.run, self.engine.view),
             "nodes that can be bought": partial(self.supply.run, self.engine.view),
@@ -251,12 +255,26 @@ class Scheduler:
             return None
         return GangRecorder(self.engine.view, records, self._config.gpu_prices)
 
+    def _make_node_sources(self) -> None:
+        self.provisioner = self._make_provisioner()
+        self.buyer = self._make_buyer()
+        self.placeholders = self._make_placeholders()
+        warm, view = self._config.warm, self.engine.view
+        self.warm = WarmGuarantees(self._client, view, warm, NODES_NAMESPACE)
+
     def _make_buyer(self) -> Buyer | None:
         config = self._config.karpenter
         if config is None:
             return None
         view, observe = self.engine.view, self.driver.observe
-        return Buyer(self._client, view, config, self.status.hint, observe, self.now_s)
+        placer, hint = self.policies.placer, self.status.hint
+        return Buyer(self._client, view, config, placer, hint, observe, self.now_s)
+
+    def _make_placeholders(self) -> PlaceholderPods | None:
+        config = self._config.placeholders
+        if config is None:
+            return None
+        return PlaceholderPods(self._client, self.engine.view, config, self.status.hint, self.now_s)
 
     def _make_provisioner(self) -> Provisioner | None:
         config = self._config.provisioning

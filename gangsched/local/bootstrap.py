@@ -42,6 +42,23 @@ def bootstrap(
     asyncio.run(_bootstrap(kubeconfig, nodes, more, gate=gate))
 
 
+def wait_for_policies(kubeconfig: Path) -> None:
+    """Wait until the admission policies act, after an API server was restarted.
+
+    Raises:
+        TimeoutError: they do not act in time.
+
+    """
+
+    async def wait() -> None:
+        async with KubeClient(kubeconfig) as client:
+            if await policies_served(client) == "v1":
+                for kind in _STAMPED:
+                    await _stamped(client, kind)
+
+    asyncio.run(wait())
+
+
 async def _bootstrap(
     kubeconfig: Path, nodes: NodeFile, more: list[dict[str, Any]], *, gate: bool
 ) -> None:
@@ -187,9 +204,9 @@ _STAMPED = (
 async def _stamped(client: KubeClient, probe: dict[str, Any]) -> None:
     """Wait until the admission policy writes the user into a kind, tried by a dry run.
 
-    Policies learn the schemas of new CRDs every 5 s; until then the API server refuses what they
-    match with 503, whatever their failurePolicy says, or admits it without them
-    (k8s.io/apiserver, pkg/admission/plugin/policy/mutating/patch/typeconverter.go).
+    Policies learn new schemas every 5 s, and all of them after a restart of the API server. Until
+    then it refuses what they match with 503, whatever their failurePolicy says, or admits it
+    without them (k8s.io/apiserver, pkg/admission/plugin/policy/mutating/patch/typeconverter.go).
     """
     path, why = _collection(probe), "the user was not written"
     deadline_s = time.monotonic() + _WITHIN_S

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gangsched.local.bootstrap import wait_for_policies
 from gangsched.local.network import answers
 from gangsched.local.plane import Plane, PlaneError
 from gangsched.local.processes import Program
@@ -33,6 +34,8 @@ def _wait(plane: Plane, program: Program, info: dict[str, Any]) -> None:
 
     try:
         plane.wait(program, ready, f"{program.name} to be ready")
+        if program.name == "kube-apiserver":
+            wait_for_policies(plane.kubeconfig)
     except TimeoutError as error:
         raise PlaneError(str(error)) from error
 

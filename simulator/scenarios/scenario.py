@@ -263,7 +263,7 @@ class BuyingSpec(_Part):
     reserved: Positive = 600.0
     """For how long nodes that are there wait for the start of their gang."""
 
-    idle: Seconds = 60.0
+    idle: Seconds = 30.0
     """After which time nodes without gangs are given back."""
 
     attempts: int = Field(5, ge=1, le=1000)

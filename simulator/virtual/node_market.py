@@ -23,11 +23,14 @@ from gangsched.core.model.node_pools import (
 )
 from gangsched.core.model.nodes import Node
 from gangsched.core.model.refusal import LACKS_NODES
+from gangsched.core.placement.coming_gangs import beside_coming_gangs
 from gangsched.core.placement.known_purchases import KnownPurchases
 from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import Snapshot
+from gangsched.kube.provisioning.arrival_times import ArrivalTimes
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands
 from gangsched.kube.provisioning.karpenter.failures import PoolFailures
+from gangsched.kube.provisioning.karpenter.pools import paused
 from simulator.invariants.placement_checks import ViolationError
 from simulator.scenarios.scenario import BuyingSpec, PoolSpec
 from simulator.virtual.job_run import JobRun
@@ -76,6 +79,7 @@ class _BoughtNode:
     gang: GangId
     queue: str
     since_s: float
+    boot_s: float
     there: bool = False
     used: bool = False
     idle_since_s: float | None = None
@@ -102,7 +106,7 @@ class NodeMarket:
         self._templates = {pool.spec.name: pool.nodes[0] for pool in pools if pool.nodes}
         self._rng = random.Random(f"pools {seed}")  # noqa: S311 -- no secret
         self._demands = self._new_demands()
-        self._failures = PoolFailures(buying.retry)
+        self._failures, self._arrivals = PoolFailures(buying.retry), ArrivalTimes()
         self._short: set[str] = set()
         self._coming: dict[GangId, _Coming] = {}
         self._there: dict[NodeName, _BoughtNode] = {}
@@ -185,7 +189,13 @@ class NodeMarket:
         searched = self._demands.may_buy(demands, served, self._coming)
         if not searched:
             return
-        snapshot = view.snapshot_all(now_s)
+        nodes = {gang: one.purchase.nodes for gang, one in self._coming.items()}
+        counted = [
+            (want.pending, nodes.get(want.gang, ()))
+            for want in demands
+            if want.pending is not None and want.gang in served
+        ]
+        snapshot = beside_coming_gangs(view.snapshot_all(now_s), self._core_pools(), counted)
         for want in searched[:_SEARCHES_MAX]:
             found = self._search(want, snapshot)
             if isinstance(found, Purchase) and found.nodes:
@@ -212,20 +222,19 @@ class NodeMarket:
         self._attempts[base] = self._attempts.get(base, 0) + 1
         coming = _Coming(gang, purchase, [], now_s + purchase.arrival_s)
         short = sorted(name for name, _ in purchase.nodes if name in self._short)
-        boot_s: list[tuple[float, str]] = []
         for name, count in purchase.nodes:
             spec, figures = self._pools[name], self.figures[name]
             for _ in range(count):
                 node = self._free[name].pop()
-                coming.nodes.append(_BoughtNode(node, name, gang, queue, now_s))
-                boot_s.append((spec.boot * math.exp(self._rng.gauss(0.0, spec.boot_spread)), name))
+                boot_s = spec.boot * math.exp(self._rng.gauss(0.0, spec.boot_spread))
+                coming.nodes.append(_BoughtNode(node, name, gang, queue, now_s, boot_s))
                 figures.nodes += 1
         self._coming[gang] = coming
-        last_s, _ = max(boot_s)
+        last_s = max(one.boot_s for one in coming.nodes)
         if short:
             self._run.at(now_s + _NOTICE_S, lambda: self._fail(coming, short))
         elif last_s > self._buying.late:
-            late = sorted({name for after_s, name in boot_s if after_s > self._buying.late})
+            late = sorted({one.pool for one in coming.nodes if one.boot_s > self._buying.late})
             self._run.at(now_s + self._buying.late, lambda: self._fail(coming, late))
         else:
             self._run.at(now_s + last_s, lambda: self._arrive(coming))
@@ -276,6 +285,7 @@ class NodeMarket:
         self._run.at(self._settles[gang], self.planned)  # it may lack more nodes
         for bought in coming.nodes:
             bought.there, bought.idle_since_s = True, now_s
+            self._arrivals.add(bought.pool, bought.boot_s)
             name, spec = bought.node.name, self._pools[bought.pool]
             self._failures.forget(bought.pool)
             self._there[name] = bought
@@ -358,13 +368,14 @@ class NodeMarket:
 
     def _core_pools(self) -> tuple[NodePool, ...]:
         """Return the pools as the core sees them; those that failed are left out for a while."""
-        now_s = self._run.now_s
-        return tuple(
-            NodePool(name, template, len(self._free[name]), spec.price, spec.spot, spec.boot)
-            for name, spec in self._pools.items()
-            if (template := self._templates.get(name)) is not None
-            and not self._failures.leaves_out(name, now_s)
-        )
+        retries_s = self._failures.retries_s(self._run.now_s)
+        found = []
+        for name, template in self._templates.items():
+            spec, left = self._pools[name], len(self._free[name])
+            arrival_s, spread = self._arrivals.learnt(name, spec.boot)
+            pool = NodePool(name, template, left, spec.price, spec.spot, arrival_s, spread)
+            found.append(paused(pool, retries_s.get(name)))
+        return tuple(found)
 
     def _spent(self) -> dict[str, float]:
         """Return what the present nodes cost for an hour, by queue."""

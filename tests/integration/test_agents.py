@@ -80,7 +80,7 @@ def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, t
     assert f"{namespace}/wide" in [row["gang"] for row in waiting["rows"]]
     assert when["start"]["gang"] == f"{namespace}/later"
     assert f"{namespace}/wide" in [row["gang"] for row in changed["rows"]]
-    assert "give quotas, nodes, priorities or bookings" in nothing
+    assert "give quotas, nodes, priorities, bookings or pools" in nothing
     assert docs["pages"][0]["page"] == "slurm.md"
     assert not [g for g in cluster.json("get", "podgroups.gangsched.io", "-n", namespace)["items"]
                 if g["metadata"]["name"] == "later"], "a question creates nothing"  # fmt: skip

@@ -317,14 +317,20 @@ def test_a_component_restarts_while_gangs_start(cluster, namespace, program):
 
 
 def takes_objects(cluster, namespace) -> bool:
-    """Tell whether the API server would take a group and a pod now."""
+    """Return whether the API server would take a group, a job and a pod now."""
     spec = {"schedulerName": "gangsched", "containers": [{"name": "main", "image": "none"}]}
     group = {"apiVersion": "gangsched.io/v1beta1", "kind": "PodGroup", "spec": {"minMember": 1}}
     pod = {"apiVersion": "v1", "kind": "Pod", "spec": spec}
-    both = "---\n".join(cluster.yaml(one | {"metadata": {"name": "x"}}) for one in (group, pod))
+    replicas = {"Worker": {"template": {"spec": {"containers": [{"name": "pytorch"}]}}}}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob"}
+    job["spec"] = {"pytorchReplicaSpecs": replicas}
+    objects = "---\n".join(
+        cluster.yaml(one | {"metadata": {"name": "x"}}) for one in (group, job, pod)
+    )
     create = ("create", "--dry-run=server", "-n", namespace, "-f", "-")
-    said = cluster.kubectl(*create, stdin=both, check=False)
-    return all(f"{one}/x created" in said for one in ("podgroup.gangsched.io", "pod"))
+    said = cluster.kubectl(*create, stdin=objects, check=False)
+    kinds = "podgroup.gangsched.io", "pytorchjob.kubeflow.org", "pod"
+    return all(f"{kind}/x created" in said for kind in kinds)
 
 
 def nested(kind: str, api_version: str, name: str, holder: str) -> str:

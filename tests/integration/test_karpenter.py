@@ -2,31 +2,17 @@
 
 import json
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
-from cluster import GPU, Cluster
-from conftest import a_plane
-from upstream import KARPENTER
-from waiting import patience_s
-
-from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import PlaneOptions, client_environment
+from cluster import GPU
+from karpenter_plane import RESOURCES, karpenter_plane
 
 pytestmark = pytest.mark.skipif(
     "KARPENTER" not in os.environ, reason="a control plane of its own: make karpenter"
 )
-API = "karpenter.sh", "v1"
 WAITS = 3
 """The exit code of `explain` for a gang that waits."""
-NODES = NodeFile(nodes=(NodeGroup(name="head", kind="kwok", count=1, taints=()),))
-"""One node without GPUs. Without any, the control plane would have no KWOK."""
-
-LABELS = {"bought": "true", "gangsched.io/node-kind": "kwok"}
-RESOURCES = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
 
 
 def pool(name: str, price: float, **more) -> dict:
@@ -45,128 +31,10 @@ SETTINGS = {
 }
 
 
-def node_pool(name: str, gpus: int) -> dict:
-    """Return a NodePool at zero that may have so many GPUs."""
-    node_class = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-    key = "node.kubernetes.io/instance-type"
-    spec = {
-        "nodeClassRef": node_class,
-        "requirements": [{"key": key, "operator": "In", "values": ["h100", "a100"]}],
-    }
-    return {
-        "apiVersion": "karpenter.sh/v1",
-        "kind": "NodePool",
-        "metadata": {"name": name},
-        "spec": {
-            "template": {"metadata": {"labels": LABELS}, "spec": spec},
-            "limits": {GPU: str(gpus)},
-            "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized",
-                           "consolidateAfter": "0s"},
-        },
-    }  # fmt: skip
-
-
-def instance_type(name: str, price: float) -> dict:
-    requirements = [
-        {"key": key, "operator": "In", "values": [value]}
-        for key, value in (
-            ("karpenter.sh/capacity-type", "on-demand"),
-            ("topology.kubernetes.io/zone", "zone-a"),
-        )
-    ]
-    return {
-        "name": name,
-        "architecture": "amd64",
-        "operatingSystems": ["linux"],
-        "resources": RESOURCES,
-        "offerings": [{"Price": price, "Available": True, "Requirements": requirements}],
-    }
-
-
-class Bought:
-    """A control plane without GPUs, with Karpenter, and a scheduler that buys nodes."""
-
-    def __init__(self, plane, folder: Path) -> None:
-        self.cluster, self.plane, self.folder = Cluster(plane, "direct"), plane, folder
-        self.scheduler = self.karpenter = None
-        self.config = folder / "config.yaml"
-        self.config.write_text(yaml.safe_dump(SETTINGS))
-        types = [instance_type("h100", 98.25), instance_type("a100", 40.0)]
-        (folder / "types.json").write_text(json.dumps(types))
-
-    def install(self) -> None:
-        """Create Karpenter's kinds as they are in its module, two pools, and start it."""
-        source = KARPENTER.source()
-        crds = [*(source / "pkg/apis/crds").iterdir(), *(source / "kwok/apis/crds").iterdir()]
-        for path in crds:
-            self.cluster.kubectl("apply", "--server-side", "-f", str(path))
-        self.cluster.kubectl("wait", "--for=condition=Established", "--all", "crd")
-        node_class = {
-            "apiVersion": "karpenter.kwok.sh/v1alpha1",
-            "kind": "KWOKNodeClass",
-            "metadata": {"name": "default"},
-            "spec": {"nodeRegistrationDelay": "1s"},
-        }
-        for body in (node_class, node_pool("gpu", 16), node_pool("small", 8)):
-            self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
-        environment = {
-            **os.environ,
-            **client_environment(self.plane),
-            "DISABLE_LEADER_ELECTION": "true",
-            "METRICS_PORT": "0",
-            "HEALTH_PROBE_PORT": "0",
-            "KARPENTER_SERVICE": "karpenter",
-            "SYSTEM_NAMESPACE": "default",
-            "INSTANCE_TYPES_FILE_PATH": str(self.folder / "types.json"),
-        }
-        self.karpenter = self._run([str(KARPENTER.program())], environment, "karpenter")
-
-    def start(self) -> None:
-        own = self.plane.folder / "gangsched.kubeconfig"  # least privilege, as it is deployed
-        command = [sys.executable, "-m", "gangsched", "run", "--binding", "direct"]
-        command += ["--config", str(self.config), "--kubeconfig", str(own)]
-        environment = {**os.environ, **client_environment(self.plane)}
-        self.scheduler = self._run(command, environment, "gangsched")
-
-    def _run(self, command, environment, name):
-        with (self.plane.programs.logs / f"{name}.log").open("ab") as log:
-            return subprocess.Popen(command, env=environment, stdout=log, stderr=log)
-
-    def kill(self) -> None:
-        self.scheduler.kill()
-        self.scheduler.wait(patience_s(30))
-
-    def stop(self) -> None:
-        for process in (self.scheduler, self.karpenter):
-            if process is not None:
-                process.kill()
-                process.wait(patience_s(30))
-
-    def claims(self) -> list[dict]:
-        return self.cluster.custom.list_cluster_custom_object(*API, "nodeclaims")["items"]
-
-    def nodes(self) -> list:
-        return self.cluster.core.list_node(label_selector="bought=true").items
-
-    def bound(self, namespace: str, gang: str) -> set[str]:
-        """Return the nodes on which pods of a gang are."""
-        pods = self.cluster.core.list_namespaced_pod(
-            namespace, label_selector=f"gangsched.io/pod-group={gang}"
-        )
-        return {pod.spec.node_name for pod in pods.items if pod.spec.node_name}
-
-
 @pytest.fixture(scope="module")
 def bought(tmp_path_factory):
-    options = PlaneOptions(binding="off", operators=False)
-    with a_plane("test-karpenter", NODES, options) as plane:
-        made = Bought(plane, tmp_path_factory.mktemp("karpenter"))
-        try:
-            made.install()
-            made.start()
-            yield made
-        finally:
-            made.stop()
+    with karpenter_plane("test-karpenter", tmp_path_factory.mktemp("karpenter"), SETTINGS) as made:
+        yield made
 
 
 @pytest.fixture
@@ -174,8 +42,7 @@ def namespace(bought):
     name = bought.cluster.new_namespace()
     yield name
     bought.cluster.remove_namespace(name)
-    bought.cluster.wait(lambda: not bought.claims(), "all claims to be given back", 120)
-    bought.cluster.wait(lambda: not bought.nodes(), "all nodes to be gone", 120)
+    bought.wait_until_given_back()
 
 
 def test_a_gang_gets_all_its_nodes_and_a_larger_gang_none(bought, namespace):
@@ -309,3 +176,55 @@ def test_nodes_of_a_running_gang_are_not_consolidated(bought, namespace):
     for node in bought.nodes():
         assert node.metadata.annotations["karpenter.sh/do-not-disrupt"] == "true"
     cluster.stays(lambda: {node.metadata.name for node in bought.nodes()} == on, 10, "its nodes")
+
+
+def moving_set(gpus: int) -> dict:
+    """Return a StatefulSet of one pod that may be moved, and is asked before."""
+    container = {
+        "name": "main",
+        "image": "none",
+        "resources": {"limits": {GPU: str(gpus)}, "requests": {"cpu": "1"}},
+    }
+    spec = {
+        "schedulerName": "gangsched",
+        "containers": [container],
+        "nodeSelector": {"gangsched.io/node-kind": "kwok"},
+        "terminationGracePeriodSeconds": 0,
+    }
+    annotations = {"gangsched.io/movable": "true", "gangsched.io/checkpoint-grace-seconds": "2"}
+    labels = {"app": "moving"}
+    metadata = {"name": "moving", "annotations": annotations}
+    template = {"metadata": {"annotations": annotations, "labels": labels}, "spec": spec}
+    sizes = {"replicas": 1, "serviceName": "moving", "selector": {"matchLabels": labels}}
+    return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": metadata,
+            "spec": {**sizes, "template": template}}  # fmt: skip
+
+
+def test_a_gang_moves_so_that_a_node_is_given_back(bought, namespace):
+    """Once `gone` has left its half of the cheap node, `moving` leaves the dear one for it."""
+    cluster = bought.cluster
+    settings = {**SETTINGS["karpenter"], "move_after_s": 0}
+    bought.kill()
+    bought.config.write_text(yaml.safe_dump({"karpenter": settings}))
+    bought.start()
+
+    def on(name: str) -> set[str]:
+        return set(cluster.bound(namespace, name).values())
+
+    try:
+        cluster.gang(namespace, "gone", 1, gpus=4)
+        cluster.wait(lambda: on("gone"), "the first gang to run", 60)
+        cluster.gang(namespace, "stays", 1, gpus=4)
+        cluster.wait(lambda: on("stays") == on("gone"), "two gangs on one node", 60)
+        (cheap,) = on("stays")
+        cluster.kubectl("apply", "-n", namespace, "-f", "-", stdin=json.dumps(moving_set(4)))
+        cluster.wait(lambda: on("moving") and on("moving") != {cheap}, "a node of its own", 60)
+        assert len(bought.nodes()) == 2
+        cluster.core.delete_namespaced_pod("gone-0", namespace)
+        cluster.wait(lambda: on("moving") == {cheap}, "the gang to move", 120)
+        cluster.wait(lambda: len(bought.claims()) == 1, "the dear node to be given back", 60)
+        assert [node.metadata.name for node in bought.nodes()] == [cheap]
+    finally:
+        bought.kill()
+        bought.config.write_text(yaml.safe_dump(SETTINGS))
+        bought.start()

@@ -12,6 +12,7 @@ from gangsched.core import facts as f
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.queues import Queue
 from gangsched.kube.decoding.cluster.nodes import node_fact
+from gangsched.kube.provisioning.arrival_times import ArrivalTimes
 from gangsched.kube.provisioning.karpenter.decide import (
     NodeState,
     PurchaseState,
@@ -134,11 +135,11 @@ def test_nodes_without_gangs_are_closed_and_then_given_back():
     here = (claim(0, "a"), claim(1, "b"))
     assert todo(*here, wanted={}, nodes={"a": BUSY, "b": BUSY}) == NOTHING
     assert (
-        todo(*here, wanted={}, nodes={"a": BUSY, "b": NodeState(closed=False, idle_since_s=400.0)})
+        todo(*here, wanted={}, nodes={"a": BUSY, "b": NodeState(closed=False, idle_since_s=430.0)})
         == NOTHING
     )
     found = todo(
-        *here, wanted={}, nodes={"a": BUSY, "b": NodeState(closed=False, idle_since_s=390.0)}
+        *here, wanted={}, nodes={"a": BUSY, "b": NodeState(closed=False, idle_since_s=420.0)}
     )
     assert found == {**NOTHING, "close": ["b"]}
     assert todo(*here, wanted={}, nodes={"a": BUSY, "b": CLOSED}) == {**NOTHING, "delete": [1]}
@@ -275,15 +276,18 @@ def test_claims_of_others_only_count():
 
 
 def test_a_pool_has_room_within_its_limits():
+    times = ArrivalTimes()
+    times.add("p5", 60.0)
+
     def left(page=None, claims=(), **limits):
-        pools = core_pools(CONFIG.pools[:1], node_pools(page, **limits), claims, {"p5": 60.0})
+        pools = core_pools(CONFIG.pools[:1], node_pools(page, **limits), claims, times, {})
         return [(pool.nodes_left, pool.arrival_s) for pool in pools]
 
     assert left(**{GPU: "32"}) == [(4, 60.0)]
     assert left(nodes="3") == [(3, 60.0)]
     assert left(listed(body()), **{GPU: "32"}) == [(3, 60.0)]
     assert left(listed(body(), body(1)), **{GPU: "8"}) == [(0, 60.0)]
-    assert core_pools(CONFIG.pools, {}, (), {}) == [], "there is no NodePool of that name"
+    assert core_pools(CONFIG.pools, {}, (), times, {}) == [], "there is no NodePool of that name"
 
 
 def test_pools_share_the_limits_of_their_node_pool():
@@ -293,7 +297,7 @@ def test_pools_share_the_limits_of_their_node_pool():
 
 
 def test_nodes_of_a_pool_look_like_those_that_will_come():
-    (pool, _) = core_pools(CONFIG.pools, node_pools(), (), {})
+    (pool, _) = core_pools(CONFIG.pools, node_pools(), (), ArrivalTimes(), {})
     template = pool.template
     assert dict(template.allocatable) == {GPU: 8, "cpu": 190_000, "pods": 110}
     assert [taint.key for taint in template.taints] == [GPU]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from waiting import until
+from waiting import patience_s, until
 
 from gangsched.jobs.katib.collectors import _BEGIN, _STARTED
 from gangsched.operators.kinds.trial import collector_program
@@ -45,7 +45,7 @@ class Beside:
 
     def end(self) -> list[str]:
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(30) == 0
+        assert self.process.wait(patience_s(30)) == 0
         self.reader.join()
         self.process.stdout.close()
         return self.lines
@@ -80,8 +80,15 @@ def test_a_trial_that_ends_at_once_is_read_to_its_end(beside, tmp_path):
     path.write_text("loss=1\n")
     run = beside("text", str(path))
     shell = psutil.Process(run.process.pid)
-    until(shell.children, "the shell to start Python, and no longer")
+    until(shell.children, "the shell to start a program, and no longer", every_s=0.001)
     assert run.end() == ["loss=1"]
+
+
+def test_a_program_that_fails_ends_with_its_code(beside):
+    run = beside("unknown")
+    assert run.process.wait(patience_s(30)) == 1
+    run.reader.join()
+    run.process.stdout.close()
 
 
 def test_a_file_that_is_rotated_is_read_again(beside, tmp_path):

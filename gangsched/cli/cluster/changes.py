@@ -1,4 +1,4 @@
-"""The changes of `what-if` to a view of the cluster: quotas and nodes. And notes on queues."""
+"""The changes of `what-if` to a view of the cluster: quotas, nodes and pools; notes on queues."""
 
 from dataclasses import replace
 
@@ -73,6 +73,32 @@ def add_nodes(engine: SchedulingEngine, text: str, now_s: float) -> None:
         name = NodeName(f"{original}-more-{index}")
         labels = {**node.labels, "kubernetes.io/hostname": str(name)}
         engine.observe(f.NodeSeen(replace(node, name=name, labels=labels)), now_s)
+
+
+def extend_pool(engine: SchedulingEngine, text: str, now_s: float) -> None:
+    """Let a pool of an autoscaler make more nodes than its limit, given as `POOL=COUNT`.
+
+    Raises:
+        ConfigError: the text is malformed, or no pool has this name.
+
+    """
+    name, _, number = text.rpartition("=")
+    count = whole(number)
+    if not name or count is None or not 0 < count <= _NODES_MAX:
+        raise ConfigError(
+            f"--pool: {text!r} must be POOL=COUNT, as in p5=8: how many more nodes the pool may "
+            f"make, 10,000 at most"
+        )
+    supply = engine.view.node_supply
+    if name not in {pool.name for pool in supply.pools}:
+        names = ", ".join(sorted(pool.name for pool in supply.pools))
+        existing = f"the pools are: {names}" if names else "no pool can make nodes now"
+        raise ConfigError(f"--pool {text}: there is no pool {name!r}; {existing}")
+    pools = tuple(
+        replace(pool, nodes_left=pool.nodes_left + count) if pool.name == name else pool
+        for pool in supply.pools
+    )
+    engine.observe(f.NodeSupplySeen(replace(supply, pools=pools)), now_s)
 
 
 def change_priority(engine: SchedulingEngine, text: str, now_s: float) -> None:

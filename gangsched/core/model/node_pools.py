@@ -1,9 +1,13 @@
 """Nodes that do not exist yet: pools that can make more, and what a purchase of them is."""
 
 from dataclasses import dataclass
+from math import exp
+from statistics import NormalDist
 
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.nodes import Node
+
+_NORMAL = NormalDist()
 
 POOLS_MAX = 64
 NODES_OF_POOL_MAX = 1000
@@ -15,8 +19,10 @@ class NodePool:
     """Equal nodes that can be bought one by one.
 
     `template` is such a node; its name does not matter. `nodes_left` more may be made now. `price`
-    is what one costs for an hour. The provider may take a `spot` node back. A node is there
-    `arrival_s` after it is bought, by experience.
+    is what one costs for an hour. The provider may take a `spot` node back. By experience
+    half of the nodes are there `arrival_s` after they are bought; the logarithms of these times
+    have the standard deviation `arrival_spread`. A pool that failed makes none before `retry_s`,
+    and `nodes_later` more from then on.
     """
 
     name: str
@@ -25,6 +31,15 @@ class NodePool:
     price: float = 0.0
     spot: bool = False
     arrival_s: float = 0.0
+    arrival_spread: float = 0.0
+    nodes_later: int = 0
+    retry_s: float = 0.0
+
+    def arrival_of(self, count: int) -> float:
+        """Return after how many seconds `count` nodes are all there: the median of the last."""
+        if count < 1 or not self.arrival_spread:
+            return self.arrival_s
+        return self.arrival_s * exp(self.arrival_spread * _NORMAL.inv_cdf(0.5 ** (1 / count)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from gangsched.core.cluster.node_table import Ints
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.node_pools import NodePool, NoPurchase, Purchase
@@ -47,13 +50,19 @@ class KnownPurchases:
 
 def _request(pending: PendingGang, snapshot: Snapshot) -> _Request:
     """Return what an answer depends on, beside the pools."""
-    free = tuple(hash(snapshot.cluster.capacity(one).tobytes()) for one in pending.pod_classes)
+    free = tuple(_free(snapshot.cluster.capacity(one)) for one in pending.pod_classes)
     return (
         pending.request_fingerprint or pending.gang.id,
         pending.gang.price_max,
         may_use_spot(pending),
         free,
     )
+
+
+def _free(capacity: Ints) -> int:
+    """Return a number for the rows that take pods; rows of nodes that left do not matter."""
+    rows = np.flatnonzero(capacity)
+    return hash((rows.tobytes(), capacity[rows].tobytes()))
 
 
 def _holds(found: Purchase | NoPurchase, then: _Left, now: _Left) -> bool:

@@ -98,7 +98,7 @@ def _cheapest_of_type(
     return Purchase(
         tuple(sorted((name, count) for name, count in counts.items() if count)),
         price,
-        max((by_name[name].arrival_s for name, count in counts.items() if count), default=0.0),
+        max((by_name[name].arrival_of(n) for name, n in counts.items() if n), default=0.0),
         proved,
     )
 

@@ -7,7 +7,7 @@ PodDisruptionBudget protects. Each of them has new nodes in the plan, or there i
 permissions, reservations, and in queue order.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -111,6 +111,21 @@ class Defragmenter:
             if plan is not None and (best is None or plan.lost_gpu_s < best.lost_gpu_s):
                 best = replace(plan, domain=tree.name(level, int(code)))
         return best
+
+    def free_nodes(
+        self, nodes: Collection[NodeName], avoid: Collection[NodeName] = ()
+    ) -> Defragmentation | None:
+        """Move all gangs off some nodes, to none of those nor of `avoid`; None: not possible."""
+        cluster = self.snapshot.cluster
+        inside = np.zeros(len(cluster.names), dtype=bool)
+        inside[[cluster.rows[name] for name in nodes]] = True
+        gone = self._inside(inside)
+        staying = (*self.snapshot.starting, *self.snapshot.terminating)
+        if any(_touches(gang, inside, cluster) for gang in staying) or not self._allowed(gone):
+            return None
+        what_if = WhatIf(without_gangs(self.snapshot, _ids(gone)))
+        moved = self._placed_again(gone, what_if, (*nodes, *avoid))
+        return None if moved is None else Defragmentation(self._moves(gone, moved))
 
     def lost_gpu_s(self, gang: RunningGang) -> float:
         """Return the GPU-seconds a gang loses when it is preempted now."""

@@ -32,17 +32,25 @@ _VOLUME = "metrics-volume"
 _STARTED = "/tmp/metrics-collector-started"  # noqa: S108 -- of the container
 _BEGIN = f"""\
 export STARTED={_STARTED}
+over= child=
+finish() {{
+  over=yes
+  [ "$child" ] || return 0
+  while [ ! -e "$STARTED" ] && kill -0 $child; do sleep 0.1; done
+  kill -TERM $child
+}}
+trap finish TERM
 rm -f "$STARTED"
-trap : TERM
 (trap "" TERM; exec python3 -c "$0" "$@") &
 child=$!
+[ ! "$over" ] || finish
 wait $child
-while [ ! -e "$STARTED" ] && kill -0 $child; do sleep 0.1; done
-kill -TERM $child
-wait $child
+code=$?
+if [ "$over" ]; then wait $child; code=$?; fi
+exit $code
 """
 """Starts the program, and sends it the signal to end only when it can take it: a trial may be over
-before Python has started."""
+before Python has started, or before the shell has started Python."""
 
 _PROBE: Json = {
     "exec": {"command": ["test", "-e", _STARTED]},

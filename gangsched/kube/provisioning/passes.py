@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from gangsched.core.model.ids import GangId
@@ -17,10 +17,18 @@ Hint = Callable[[GangId, str, str], None]
 
 _PASS_S = 2.0
 _ABSENT_S = 30.0
+_LOOK_S = 0.2
+_AT_ONCE = 16
+"""Calls to the API server at the same time."""
 
 
-async def repeat_passes(step: Callable[[], Awaitable[None]], kinds: str) -> None:
-    """Repeat a pass until cancelled, more rarely while the cluster does not have its kinds."""
+async def repeat_passes(
+    step: Callable[[], Awaitable[None]], kinds: str, wakes: Callable[[], bool] = lambda: False
+) -> None:
+    """Repeat a pass until cancelled, more rarely while the cluster does not have its kinds.
+
+    Once it `wakes` the next pass does not wait.
+    """
     absent = False
     while True:
         try:
@@ -30,7 +38,10 @@ async def repeat_passes(step: Callable[[], Awaitable[None]], kinds: str) -> None
             if not absent:
                 log.warning("there is no %s in this cluster", kinds)
             absent = True
-        await asyncio.sleep(_ABSENT_S if absent else _PASS_S)
+        for _ in range(round((_ABSENT_S if absent else _PASS_S) / _LOOK_S)):
+            await asyncio.sleep(_LOOK_S)
+            if wakes():
+                break
 
 
 async def guarded(subject: str, work: Awaitable[T]) -> T | None:
@@ -40,3 +51,12 @@ async def guarded(subject: str, work: Awaitable[T]) -> T | None:
     except KubeError as error:
         log.warning("%s: %s", subject, error)
         return None
+
+
+async def in_parallel(work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+    """Do something with each item, a few at a time; an error ends it after the present ones."""
+    for at in range(0, len(items), _AT_ONCE):
+        done = await asyncio.gather(*map(work, items[at : at + _AT_ONCE]), return_exceptions=True)
+        for one in done:
+            if isinstance(one, BaseException):
+                raise one

@@ -4,7 +4,6 @@ Each pass compares the requests that exist with the gangs. All state is in the n
 of the requests, so a process that starts continues where an earlier process stopped.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from gangsched.api import names
 from gangsched.autoscaling_config import ProvisioningConfig
 from gangsched.core.engine.gangs.member import State
 from gangsched.core.engine.view import EngineView
-from gangsched.core.model.ids import GangId, PodName
+from gangsched.core.model.ids import GangId
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Invalid, KubeError, NotFound
 from gangsched.kube.provisioning.decide import decide_requests
@@ -34,6 +33,7 @@ from gangsched.kube.provisioning.request import (
     required_sets,
     template_name,
 )
+from gangsched.kube.provisioning.samples import PodSamples
 from gangsched.kube.provisioning.templates import PodTemplateError, pod_template
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,7 @@ class Provisioner:
         self._client, self._view, self._config = client, view, config
         self._annotations, self._hint, self._now_s = annotations, hint, now_s
         self._demands = GangDemands(view, config.after_s, config.requests_max, config.namespace_max)
+        self._samples = PodSamples(client, view)
         self._complete: set[str] = set()
         """Requests, by uid, with all their templates."""
         self._reported: dict[str, Phase] = {}
@@ -139,7 +140,7 @@ class Provisioner:
         if want.base is None or want.pending is None:
             return
         sets = required_sets(want.pending)
-        pods = await self._samples(want.gang, want.base, sets)
+        pods = await self._pods(want.gang, want.base, sets)
         if pods is None:
             return
         config = self._config
@@ -163,13 +164,13 @@ class Provisioner:
         if state is None or state.state is not State.PENDING:
             return
         sets = required_sets(self._view.pending(request.gang))
-        pods = await self._samples(request.gang, request.base, sets)
+        pods = await self._pods(request.gang, request.base, sets)
         if pods is not None:
             await self._create_templates(
                 request.gang, request.base, request.name, request.uid, pods
             )
 
-    async def _samples(
+    async def _pods(
         self, gang: GangId, base: str, sets: Sequence[PodSet]
     ) -> list[dict[str, Any]] | None:
         """Return a pod of each set, or None if no request can describe the gang."""
@@ -178,7 +179,7 @@ class Provisioner:
             self._refuse(gang, base, problem)
             return None
         try:
-            return [await self._sample(gang, pods.sample.name) for pods in sets]
+            return await self._samples.read(gang, sets)
         except PodTemplateError as error:
             self._refuse(gang, base, str(error))
             return None
@@ -200,33 +201,6 @@ class Provisioner:
             self._refuse(gang, base, str(error))
             return
         self._complete.add(uid)
-
-    async def _sample(self, gang: GangId, member: PodName) -> dict[str, Any]:
-        """Return a pod of a gang, or the template of its role.
-
-        Raises:
-            NotFound: the pod is gone.
-            PodTemplateError: no object describes the pod.
-
-        """
-        state = self._view.gangs.get(gang)
-        namespace, _, group = gang.partition("/")
-        if state is None or member not in state.members:
-            raise NotFound(404, f"member {member} is gone")
-        entry = state.members[member]
-        pod = self._view.pod(entry.pod) if entry.pod is not None else None
-        if pod is not None:
-            path = f"/api/v1/namespaces/{namespace}/pods/{pod.name.partition('/')[2]}"
-            return _decoded(await self._client.get(path))
-        if ":" in group:
-            raise PodTemplateError("its pods do not exist yet")
-        path = f"/apis/{names.GROUP}/{names.VERSION}/namespaces/{namespace}/podgroups/{group}"
-        spec = _decoded(await self._client.get(path)).get("spec") or {}
-        templates = {role.get("name"): role.get("template") for role in spec.get("roles") or ()}
-        template = templates.get(entry.role)
-        if not isinstance(template, dict):
-            raise PodTemplateError(f"its role {entry.role} has no template")
-        return template
 
     def _refuse(self, gang: GangId, base: str, problem: str) -> None:
         """Request nothing for a gang until it changes, and report why."""
@@ -261,8 +235,3 @@ class Provisioner:
 
 def _folder(namespace: str) -> str:
     return f"{API}/namespaces/{namespace}/provisioningrequests"
-
-
-def _decoded(content: bytes) -> dict[str, Any]:
-    value = json.loads(content)
-    return value if isinstance(value, dict) else {}

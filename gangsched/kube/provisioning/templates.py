@@ -27,6 +27,21 @@ class PodTemplateError(Exception):
 def pod_template(name: str, pod: dict[str, Any], owner: dict[str, str]) -> dict[str, Any]:
     """Return the PodTemplate for pods like this one, which is deleted with its owner.
 
+    Raises:
+        PodTemplateError: the pod asks for devices by claims, or is too large.
+
+    """
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": name, "ownerReferences": [owner]},
+        "template": reduced_pod(pod),
+    }
+
+
+def reduced_pod(pod: dict[str, Any]) -> dict[str, Any]:
+    """Return the spec of a pod, and its labels if it refers to pods like itself.
+
     The variables, commands and volumes of containers are left out: they may be secret or differ
     between equal pods, and no autoscaler reads them.
 
@@ -51,12 +66,7 @@ def pod_template(name: str, pod: dict[str, Any], owner: dict[str, str]) -> dict[
         template["metadata"] = {"labels": _mapping(_mapping(pod, "metadata"), "labels")}
     if len(json.dumps(template)) > _MAX_BYTES:
         raise PodTemplateError(f"what its pods ask for takes more than {_MAX_BYTES} bytes")
-    return {
-        "apiVersion": "v1",
-        "kind": "PodTemplate",
-        "metadata": {"name": name, "ownerReferences": [owner]},
-        "template": template,
-    }
+    return template
 
 
 def _container(at: int, container: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Forecasts know the nodes that come and that can be bought."""
 
+from dataclasses import replace
+
 from builders import an_engine, node, templated
 from builders import needs as asks
 
@@ -91,6 +93,19 @@ def test_nodes_that_come_are_not_bought_again():
     supply = NodeSupply((pool(nodes_left=0),), (coming,))
     assert starts(eights("a", 4), supply=supply) == {"a": 100.0}
     assert starts(eights("a", 4), supply=supply, at_s=500.0) == {"a": 560.0}  # they are overdue
+
+
+def test_a_pool_that_failed_is_tried_again():
+    failed = replace(pool(nodes_left=0), nodes_later=4, retry_s=120.0)
+    assert starts(eights("a", 4), supply=NodeSupply((failed,), after_s=10.0)) == {"a": 490.0}
+    assert starts(eights("a", 5), supply=NodeSupply((failed,))) == {"a": None}
+
+
+def test_many_nodes_are_expected_later_than_one():
+    supply = NodeSupply((replace(pool(), arrival_spread=0.2),))
+    found = starts(eights("a", 1), eights("b", 12), supply=supply)
+    assert found["a"] == 361.0
+    assert found["b"] > 450.0
 
 
 def test_the_cheaper_pool_is_waited_for():

@@ -470,3 +470,17 @@ def test_a_workload_that_is_wrong_names_itself():
     spec = {"podGroups": [{"name": "workers", "policy": {"gang": {"minCount": "few"}}}]}
     with pytest.raises(DecodeError, match=r"Workload ns/w: spec\.podGroups: .*few"):
         Heard().informer.decode_and_apply(ApiObject(json.dumps(WORKLOAD | {"spec": spec}).encode()))
+
+
+def test_annotations_say_what_a_gang_of_others_allows():
+    keys = {
+        "movable": "true",
+        "min-runtime-seconds": "60",
+        "checkpoint-grace-seconds": "30",
+        "max-price-per-hour": "9.5",
+        "preemptible": "false",
+    }
+    annotations = {f"gangsched.io/{key}": value for key, value in keys.items()}
+    gang = read("statefulset", {"replicas": 4, "template": pods()}, annotations=annotations)
+    assert (gang.movable, gang.min_runtime_s, gang.checkpoint_grace_s) == (True, 60, 30)
+    assert (gang.price_max, gang.preemptible) == (9.5, False)

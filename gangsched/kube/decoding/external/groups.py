@@ -153,6 +153,8 @@ class ExternalKind:
             constraints=constraints.constraints(spec),
             preemptible=spec.preemptible,
             checkpoint_grace_s=spec.checkpointGraceSeconds,
+            movable=spec.movable,
+            min_runtime_s=spec.minRuntimeSeconds,
             user=user_of(metadata.annotations, metadata.namespace),
             implicit=self.copies,
             dependencies=start_conditions.dependencies(spec, metadata.name),

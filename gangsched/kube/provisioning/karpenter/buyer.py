@@ -5,8 +5,9 @@ the claims, so a process that starts continues where an earlier process stopped.
 failures is lost with the process.
 """
 
+import asyncio
 import logging
-import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from gangsched.api import names
@@ -15,11 +16,14 @@ from gangsched.core.engine.view import EngineView
 from gangsched.core.facts import NodeSupplySeen
 from gangsched.core.model.ids import GangId, NodeName
 from gangsched.core.model.node_pools import ComingNodes, NodePool, NodeSupply, NoPurchase
+from gangsched.core.placement.coming_gangs import beside_coming_gangs
 from gangsched.core.placement.purchases import purchase_remedy
+from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Invalid
 from gangsched.kube.decoding.quantities import DecodeError
+from gangsched.kube.provisioning.arrival_times import ArrivalTimes
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands
 from gangsched.kube.provisioning.karpenter.calls import NodeCalls
 from gangsched.kube.provisioning.karpenter.decide import (
@@ -31,6 +35,7 @@ from gangsched.kube.provisioning.karpenter.decide import (
     steps,
 )
 from gangsched.kube.provisioning.karpenter.failures import PoolFailures
+from gangsched.kube.provisioning.karpenter.moving import GangMoves
 from gangsched.kube.provisioning.karpenter.objects import (
     NodeClaim,
     NodePoolState,
@@ -63,6 +68,7 @@ class Buyer:
         client: KubeClient,
         view: EngineView,
         config: KarpenterConfig,
+        placer: Placer,
         hint: Hint,
         observe: Callable[[NodeSupplySeen], None],
         now_s: Callable[[], float],
@@ -70,6 +76,7 @@ class Buyer:
         self._observe = observe
         self._calls, self._view, self._config = NodeCalls(client), view, config
         self._hint, self._now_s = hint, now_s
+        self._moves = GangMoves(self._calls, view, placer, config, hint)
         self._settings = {pool.name: pool for pool in config.pools}
         self._demands = GangDemands(
             view, config.after_s, config.purchases_max, config.namespace_max
@@ -87,7 +94,9 @@ class Buyer:
         self._refused: dict[GangId, tuple[str, str]] = {}
         self._idle_since: dict[NodeName, float] = {}
         self._supply = NodeSupply()
-        self._arrivals: dict[str, float] = {}
+        self._arrivals = ArrivalTimes()
+        self._came: set[str] = set()
+        """Claims with nodes that are there, as of the last pass."""
 
     async def run(self) -> None:
         """Repeat passes until cancelled."""
@@ -137,21 +146,22 @@ class Buyer:
         gone = {claim.purchase for claim in todo.delete}
         self._coming = {key: one for key, one in self._coming.items() if key not in gone}
         await self._buy(demands, existing, nodes, states, now_s)
+        if not self._coming:
+            await self._moves.step(page.ours, now_s)
 
     # -- what is there ------------------------------------------------------------------------
 
-    def _open_pools(
+    def _pools(
         self, states: Mapping[str, NodePoolState], claims: Sequence[NodeClaim], now_s: float
-    ) -> list[NodePool]:
-        """Return the pools that are not left out, with the arrival times that were seen."""
-        took: dict[str, list[float]] = {}
-        for claim in claims:
-            if claim.node is not None:
-                took.setdefault(claim.pool, []).append(claim.ready_s - claim.created_s)
-        arrivals = {pool: max(statistics.median(times), 0.0) for pool, times in took.items()}
-        self._arrivals |= arrivals
-        found = core_pools(self._config.pools, states, claims, self._arrivals)
-        return [pool for pool in found if not self._failures.leaves_out(pool.name, now_s)]
+    ) -> tuple[NodePool, ...]:
+        """Return what pools can make, with the arrival times that were seen."""
+        there = {claim.name: claim for claim in claims if claim.node is not None}
+        for name in there.keys() - self._came:
+            claim = there[name]
+            self._arrivals.add(claim.pool, claim.ready_s - claim.created_s)
+        self._came = set(there)
+        retries_s = self._failures.retries_s(now_s)
+        return tuple(core_pools(self._config.pools, states, claims, self._arrivals, retries_s))
 
     def _note_supply(
         self,
@@ -161,9 +171,15 @@ class Buyer:
         now_s: float,
     ) -> None:
         """Let forecasts and advice know what can be bought now, and what comes."""
-        pools = tuple(self._open_pools(states, claims, now_s))
+        pools = self._pools(states, claims, now_s)
+        by_name = {pool.name: pool for pool in pools}
+
+        def arrival_s(nodes: Nodes) -> float:
+            known = ((by_name[name], count) for name, count in nodes if name in by_name)
+            return max((pool.arrival_of(count) for pool, count in known), default=0.0)
+
         coming = tuple(
-            ComingNodes(one.gang, one.nodes, one.since_s + self._arrival_s(one.nodes))
+            ComingNodes(one.gang, one.nodes, one.since_s + arrival_s(one.nodes))
             for one in existing
             if one.state is PurchaseState.COMING
         )
@@ -172,14 +188,6 @@ class Buyer:
         if supply != self._supply:
             self._supply = supply
             self._observe(NodeSupplySeen(supply))
-
-    def _arrival_s(self, nodes: Nodes) -> float:
-        """Return after which time nodes are there, by experience or by the settings."""
-        return max(
-            self._arrivals.get(name, self._settings[name].arrival_s if name in self._settings
-                               else 0.0)
-            for name, _ in nodes
-        )  # fmt: skip
 
     def _nodes(self, claims: Sequence[NodeClaim], now_s: float) -> dict[NodeName, NodeState]:
         """Return what the cluster shows of the nodes of claims."""
@@ -240,12 +248,12 @@ class Buyer:
     ) -> None:
         """Buy nodes for the first gangs that lack nodes and have quota for them."""
         coming = [one for one in existing if one.state is PurchaseState.COMING]
-        waits = {one.gang for one in coming} | self._settling(existing, nodes, now_s)
+        served = self._settling(existing, nodes, now_s) | {one.gang: one.nodes for one in coming}
         current = {want.base for want in demands}
         self._attempts = {base: n for base, n in self._attempts.items() if base in current}
         self._refused = {gang: at for gang, at in self._refused.items() if gang in self._view.gangs}
         lacking = []
-        for want in self._demands.may_buy(demands, waits, (one.gang for one in coming)):
+        for want in self._demands.may_buy(demands, served.keys(), (one.gang for one in coming)):
             if self._attempts.get(want.base or "", 0) >= self._config.attempts:
                 self._refuse(
                     want, f"{self._config.attempts} purchases brought no nodes it could use", now_s
@@ -254,7 +262,15 @@ class Buyer:
             lacking.append(want)
         if not lacking:
             return
+        counted = [
+            (want.pending, served[want.gang])
+            for want in demands
+            if want.pending is not None and want.gang in served
+        ]
         snapshot = self._view.snapshot_all(now_s)
+        snapshot = await asyncio.to_thread(
+            beside_coming_gangs, snapshot, self._supply.pools, counted
+        )
         for want in self._turns.take(lacking, _SEARCHES):
             found = self._buy_for(want, snapshot, existing, states, now_s)
             if await guarded(f"nodes of Karpenter for {want.gang}", found):
@@ -265,20 +281,22 @@ class Buyer:
         existing: Sequence[PurchaseView],
         nodes: Mapping[NodeName, NodeState],
         now_s: float,
-    ) -> set[GangId]:
-        """Return the gangs with nodes that were opened just now, before the planner used them."""
+    ) -> dict[GangId, Nodes]:
+        """Return the gangs with nodes that the planner had no time to use, and the closed ones."""
         opened: dict[PurchaseKey, float] = {}
-        settling = set()
+        settling: dict[GangId, Nodes] = {}
         for one in existing:
             if one.state is not PurchaseState.ARRIVED:
                 continue
-            there = [nodes.get(claim.node) for claim in one.claims.values() if claim.node]
-            if any(node is None or node.closed for node in there):
-                settling.add(one.gang)
+            there = [(claim.pool, nodes.get(claim.node)) for claim in one.claims.values()
+                     if claim.node is not None]  # fmt: skip
+            closed = Counter(pool for pool, node in there if node is None or node.closed)
+            if closed:
+                settling[one.gang] = tuple(closed.items())
                 continue
             opened[one.key] = self._opened.get(one.key, now_s)
             if now_s - opened[one.key] < max(self._config.after_s, _SETTLE_S):
-                settling.add(one.gang)
+                settling[one.gang] = ()
         self._opened = opened
         return settling
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gangsched.api import names
+from gangsched.api.timestamps import rfc3339
 from gangsched.core.model.ids import NodeName
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, NotFound
@@ -73,6 +74,11 @@ class NodeCalls:
         found = await self._client.get("/api/v1/nodes", fieldSelector=f"metadata.name={name}")
         for node in msgspec.json.decode(found)["items"]:
             await self._patch_taints(f"/api/v1/nodes/{name}", node, closed=closed)
+
+    async def announce_stop(self, name: NodeName, at_s: float) -> None:
+        """Say on a node that it is about to stop: its gangs save their work and leave it."""
+        body = {"metadata": {"annotations": {names.STOP_ANNOTATION: rfc3339(at_s)}}}
+        await self._client.patch(f"/api/v1/nodes/{name}", body)
 
     async def _patch_taints(self, path: str, node: dict[str, Any], *, closed: bool) -> None:
         before = (node.get("spec") or {}).get("taints") or []

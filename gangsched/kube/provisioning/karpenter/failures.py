@@ -25,4 +25,8 @@ class PoolFailures:
 
     def leaves_out(self, pool: str, now_s: float) -> bool:
         """Return whether no nodes of a pool are bought now."""
-        return now_s < self._until_s.get(pool, 0.0)
+        return pool in self.retries_s(now_s)
+
+    def retries_s(self, now_s: float) -> dict[str, float]:
+        """Return when the pools that are left out now are tried again."""
+        return {pool: until_s for pool, until_s in self._until_s.items() if now_s < until_s}

@@ -1,6 +1,7 @@
 """Pools of the settings as the core sees them, and the NodeClaims that make their nodes."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.node_pools import NodePool
 from gangsched.kube.decoding.cluster.nodes import node_fact
 from gangsched.kube.decoding.quantities import parse_amounts
+from gangsched.kube.provisioning.arrival_times import ArrivalTimes
 from gangsched.kube.provisioning.karpenter.objects import (
     API,
     DO_NOT_DISRUPT,
@@ -33,9 +35,12 @@ def core_pools(
     pools: Sequence[KarpenterPool],
     states: Mapping[str, NodePoolState],
     claims: Sequence[NodeClaim],
-    arrivals: Mapping[str, float],
+    arrivals: ArrivalTimes,
+    retries_s: Mapping[str, float],
 ) -> list[NodePool]:
     """Return the pools with as many nodes left as their NodePools allow.
+
+    Pools in `retries_s` failed, and are left out until then.
 
     Raises:
         DecodeError: an amount in the settings or a NodePool is malformed.
@@ -49,9 +54,17 @@ def core_pools(
         own = sum(claim.pool == pool.name for claim in claims)
         left = min(pool.nodes_max - own, nodes_left(pool, state))
         template = node_fact(msgspec.json.encode(_node(pool, state))).node
-        arrival_s = arrivals.get(pool.name, pool.arrival_s)
-        found.append(NodePool(pool.name, template, max(left, 0), pool.price, pool.spot, arrival_s))
+        arrival_s, spread = arrivals.learnt(pool.name, pool.arrival_s)
+        one = NodePool(pool.name, template, max(left, 0), pool.price, pool.spot, arrival_s, spread)
+        found.append(paused(one, retries_s.get(pool.name)))
     return found
+
+
+def paused(pool: NodePool, retry_s: float | None) -> NodePool:
+    """Return a pool without nodes until it is tried again; None: it did not fail."""
+    if retry_s is None:
+        return pool
+    return replace(pool, nodes_left=0, nodes_later=pool.nodes_left, retry_s=retry_s)
 
 
 def nodes_left(pool: KarpenterPool, state: NodePoolState) -> int:

@@ -1,0 +1,1 @@
+"""Placeholder pods, which ask any autoscaler for the nodes of a whole gang."""
