@@ -477,10 +477,11 @@ def test_annotations_say_what_a_gang_of_others_allows():
         "movable": "true",
         "min-runtime-seconds": "60",
         "checkpoint-grace-seconds": "30",
-        "max-price-per-hour": "9.5",
+        "checkpoint-at": "1970-01-01T00:01:00Z",
+        "max-price-per-hour": "9",
         "preemptible": "false",
     }
     annotations = {f"gangsched.io/{key}": value for key, value in keys.items()}
     gang = read("statefulset", {"replicas": 4, "template": pods()}, annotations=annotations)
     assert (gang.movable, gang.min_runtime_s, gang.checkpoint_grace_s) == (True, 60, 30)
-    assert (gang.price_max, gang.preemptible) == (9.5, False)
+    assert (gang.price_max, gang.preemptible, gang.checkpoint_s) == (9, False, 60.0)

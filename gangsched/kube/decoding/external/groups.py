@@ -155,6 +155,7 @@ class ExternalKind:
             checkpoint_grace_s=spec.checkpointGraceSeconds,
             movable=spec.movable,
             min_runtime_s=spec.minRuntimeSeconds,
+            checkpoint_s=parse_timestamp(spec.checkpointAt or "") or None,
             user=user_of(metadata.annotations, metadata.namespace),
             implicit=self.copies,
             dependencies=start_conditions.dependencies(spec, metadata.name),
