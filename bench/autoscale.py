@@ -31,10 +31,10 @@ from gangsched.local.nodes import NodeGroup
 from gangsched.local.plane import Plane, PlaneOptions, client_environment
 from simulator.studies.purchases import measure_purchases
 
-GPU, GPUS, LIMIT = "nvidia.com/gpu", 8, 40
+GPU, GPUS, LIMIT = "nvidia.com/gpu", 8, 500
 """GPUs of a node, and nodes that the pool may have."""
-GANGS, NODES_MAX, TOO_LARGE = 14, 12, (44, 60)
-SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 20.0, 150.0, 0.5
+GANGS, NODES_MAX, TOO_LARGE = 14, 150, (520, 640)
+SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 60.0, 360.0, 1.0
 PRICE = 98.25
 SIMULATED_SEEDS = 3
 _PODS = "/api/v1/namespaces/default/pods"
@@ -211,7 +211,7 @@ async def _sample(client: KubeClient, gangs: list[Gang], seen: Seen, passed_s: f
 
 async def _karpenter(plane: Plane, client: KubeClient, folder: Path) -> subprocess.Popen[bytes]:
     """Install Karpenter with a pool at zero, and start it."""
-    tests = importlib.import_module("test_karpenter")  # tests are no package
+    tests = importlib.import_module("karpenter_plane")  # tests are no package
     program = importlib.import_module("upstream").KARPENTER
     source = program.source()
     for path in (*(source / "pkg/apis/crds").iterdir(), *(source / "kwok/apis/crds").iterdir()):
@@ -273,8 +273,8 @@ async def _served(client: KubeClient, path: str, body: dict[str, Any]) -> None:
 
 async def _until_empty(client: KubeClient, path: str, **params: str) -> None:
     """Wait until a list is empty."""
-    for _ in range(300):
+    for _ in range(600):
         if not json.loads(await client.get(path, **params))["items"]:
             return
         await asyncio.sleep(1.0)
-    raise SystemExit(f"{path} had objects for 300 s")
+    raise SystemExit(f"{path} had objects for 600 s")

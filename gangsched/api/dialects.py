@@ -332,6 +332,7 @@ _OURS: dict[str, tuple[str, Callable[[str, str], Any]]] = {
     "after": ("dependencies", _dependencies),
     "series": ("series", _series),
     "max-price-per-hour": ("maxPricePerHour", _number),
+    "max-wait-seconds": ("maxWaitSeconds", _number),
 }
 
 KEYS = frozenset(

@@ -158,6 +158,14 @@ class PodGroupSpec(ApiModel):
         description="What the nodes that are bought for the gang may cost for an hour, by the "
         "prices of the administrator. Default: no limit.",
     )
+    maxWaitSeconds: int | None = Field(  # noqa: N815
+        None,
+        ge=1,
+        le=31_536_000,
+        description="Seconds within which nodes that are bought for the gang should be there, "
+        "counted from when it began to wait. Nodes in time are preferred to cheaper ones. If none "
+        "are in time, the first are bought. Default: the cheapest nodes are bought.",
+    )
 
 
 class Assignment(ApiModel):

@@ -52,7 +52,13 @@ FIELDS: Mapping[type, Mapping[str, str]] = {
 
 
 ADDED: Mapping[type, Mapping[str, Any]] = {
-    Gang: {"checkpoint_grace_s": None, "dependencies": (), "series": None, "price_max": None},
+    Gang: {
+        "checkpoint_grace_s": None,
+        "dependencies": (),
+        "series": None,
+        "price_max": None,
+        "wait_max_s": None,
+    },
     HistoryRestored: {
         "stop_since_s": None,
         "stop_by_s": None,

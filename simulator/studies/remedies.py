@@ -245,7 +245,7 @@ def advised(engine: Engine, policies: Policies) -> list[RefusedGang]:
         if state is not None and state.is_plannable():
             waiting = engine.view.pending(gang)
             snapshot = engine.view.snapshot_all(NOW_S)
-            explained, moves = advise(waiting, snapshot, refusal, would), None
+            explained, moves = advise(waiting, snapshot, refusal, would, NOW_S), None
             if refusal.reason in (Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY):
                 moves = Defragmenter(snapshot, policies.placer, NOW_S, starts=would).find_moves(
                     waiting

@@ -207,7 +207,7 @@ class NodeMarket:
         pending = want.pending
         if pending is None or self._attempts.get(want.base or "", 0) >= self._buying.attempts:
             return NoPurchase("its purchases brought no nodes that it could use")
-        found = self._known.cheapest(pending, snapshot, self._core_pools())
+        found = self._known.cheapest(pending, snapshot, self._core_pools(), self._run.now_s)
         if isinstance(found, Purchase):
             spent, tree = self._spent(), snapshot.usage.tree
             why = spending_refusal(pending.gang.queue, found.price, spent, tree)

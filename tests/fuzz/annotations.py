@@ -25,6 +25,7 @@ OURS = {
     "after": "afterok:a,after:b",
     "series": "s:2",
     "max-price-per-hour": "400",
+    "max-wait-seconds": "600",
 }
 KUEUE = {
     "podset-required-topology": "rack",

@@ -53,7 +53,8 @@ class Gang:
     a stop is announced, within so many seconds (not part of its checksum). `movable` gangs may be
     moved to other nodes, once they ran for `min_runtime_s`. It is planned once its `dependencies`
     hold and its `series` has a free place (neither is part of its checksum). Nodes that are bought
-    for it may cost `price_max` for an hour.
+    for it may cost `price_max` for an hour, and nodes are preferred that are there before it
+    waited for `wait_max_s`.
     """
 
     id: GangId
@@ -81,6 +82,7 @@ class Gang:
     dependencies: tuple[Dependency, ...] = field(default=(), repr=False)
     series: Series | None = field(default=None, repr=False)
     price_max: float | None = field(default=None, repr=False)
+    wait_max_s: float | None = field(default=None, repr=False)
 
     @property
     def account(self) -> tuple[str, str]:

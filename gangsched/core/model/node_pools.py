@@ -1,5 +1,6 @@
 """Nodes that do not exist yet: pools that can make more, and what a purchase of them is."""
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from math import exp
 from statistics import NormalDist
@@ -40,6 +41,10 @@ class NodePool:
         if count < 1 or not self.arrival_spread:
             return self.arrival_s
         return self.arrival_s * exp(self.arrival_spread * _NORMAL.inv_cdf(0.5 ** (1 / count)))
+
+    def count_within(self, limit_s: float) -> int:
+        """Return how many of the nodes that may be made now are all there after `limit_s`."""
+        return bisect_right(range(1, self.nodes_left + 1), limit_s, key=self.arrival_of)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ def advise(
     snapshot: Snapshot,
     refusal: Refusal,
     starts: Starts,
+    now_s: float,
 ) -> Refusal:
     """Return the refusal with remedies; a gang with an invalid request gets none.
 
@@ -62,7 +63,7 @@ def advise(
     """
     if refusal.reason in _UNHELPED:
         return refusal
-    advisor = _Advisor(waiting, snapshot, refusal, starts)
+    advisor = _Advisor(waiting, snapshot, refusal, starts, now_s)
     try:
         remedies = tuple(advisor.remedies())
     except MisconfiguredError:
@@ -78,6 +79,7 @@ class _Advisor:
     snapshot: Snapshot
     refusal: Refusal
     starts: Starts
+    now_s: float
 
     def remedies(self) -> Iterator[Remedy]:
         bought = self._bought()
@@ -101,7 +103,7 @@ class _Advisor:
             return coming_remedy(coming[-1])
         if not supply.pools:
             return None
-        found = cheapest_purchase(_unknown(self.waiting), self.snapshot, supply.pools)
+        found = cheapest_purchase(_unknown(self.waiting), self.snapshot, supply.pools, self.now_s)
         if not isinstance(found, Purchase) or not found.nodes:
             return None
         queue, spent = self.waiting.gang.queue, dict(supply.spent)

@@ -9,12 +9,18 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.node_pools import NodePool, NoPurchase, Purchase
-from gangsched.core.placement.purchases import cheapest_purchase, may_use_spot
+from gangsched.core.placement.purchases import (
+    cheapest_purchase,
+    may_use_spot,
+    wait_left_s,
+)
 from gangsched.core.snapshot import Snapshot
 
 _KEPT = 1000
+_STEP_S = 10.0
+"""Gangs that may wait equally long, in such steps, get one answer."""
 
-_Request = tuple[int | GangId, float | None, bool, tuple[int, ...]]
+_Request = tuple[int | GangId, float | None, bool, int | None, tuple[int, ...]]
 _Left = Mapping[str, int]
 
 
@@ -30,11 +36,11 @@ class KnownPurchases:
     _found: dict[_Request, tuple[Purchase | NoPurchase, _Left]] = field(default_factory=dict)
 
     def cheapest(
-        self, pending: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
+        self, pending: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool], now_s: float
     ) -> Purchase | NoPurchase:
         """Return nodes to buy for a gang; a purchase without nodes says that it fits already."""
         left = {pool.name: pool.nodes_left for pool in pools}
-        request = _request(pending, snapshot)
+        request = _request(pending, snapshot, now_s)
         known = self._found.get(request)
         if known is not None and _holds(*known, left):
             return known[0]
@@ -43,18 +49,20 @@ class KnownPurchases:
         self._searches += 1
         if len(self._found) >= _KEPT:
             self._found.clear()
-        found = cheapest_purchase(pending, snapshot, pools)
+        found = cheapest_purchase(pending, snapshot, pools, now_s)
         self._found[request] = found, left
         return found
 
 
-def _request(pending: PendingGang, snapshot: Snapshot) -> _Request:
+def _request(pending: PendingGang, snapshot: Snapshot, now_s: float) -> _Request:
     """Return what an answer depends on, beside the pools."""
+    left_s = wait_left_s(pending, now_s)
     free = tuple(_free(snapshot.cluster.capacity(one)) for one in pending.pod_classes)
     return (
         pending.request_fingerprint or pending.gang.id,
         pending.gang.price_max,
         may_use_spot(pending),
+        None if left_s is None else int(left_s // _STEP_S),
         free,
     )
 

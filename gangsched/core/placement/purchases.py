@@ -44,12 +44,14 @@ Counts = dict[str, int]
 
 
 def cheapest_purchase(
-    waiting: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
+    waiting: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool], now_s: float
 ) -> Purchase | NoPurchase:
     """Return the nodes to buy so that a gang fits beside what runs: the lowest price first.
 
     Of purchases with one price the one with fewer nodes is taken. The gang's `price_max` bounds
-    the price. Whether quota allows the gang is not asked here.
+    the price. Nodes that are there before the gang has waited for its `wait_max_s` are preferred;
+    if none are, the nodes are bought that are there first. Whether quota allows the gang is not
+    asked here.
 
     Raises:
         StoppedError: the watcher of the snapshot's progress ended it.
@@ -61,7 +63,45 @@ def cheapest_purchase(
     usable = [pool for pool in usable if not pool.spot or may_use_spot(waiting)]
     if not usable:
         return NoPurchase("no pool may make more nodes for it")
-    found = [_cheapest_of_type(one, snapshot, usable) for one in _one_gpu_type(waiting)]
+    found, left_s = _cheapest_of_types(waiting, snapshot, usable), wait_left_s(waiting, now_s)
+    if left_s is None or isinstance(found, NoPurchase) or found.arrival_s <= left_s:
+        return found
+    in_time = [replace(pool, nodes_left=pool.count_within(left_s)) for pool in usable]
+    sooner = _cheapest_of_types(waiting, snapshot, in_time)
+    return sooner if isinstance(sooner, Purchase) else _first_there(waiting, snapshot, usable)
+
+
+def wait_left_s(waiting: PendingGang, now_s: float) -> float | None:
+    """Return for how long a gang may still wait, at least 0; None if it sets no limit."""
+    if waiting.gang.wait_max_s is None:
+        return None
+    return max(0.0, waiting.queued_since_s + waiting.gang.wait_max_s - now_s)
+
+
+def _first_there(
+    waiting: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
+) -> Purchase | NoPurchase:
+    """Return the cheapest purchase from as few of the quickest pools as suffice."""
+    quickest = sorted(pools, key=lambda pool: (pool.arrival_s, pool.price, pool.name))
+    arrivals_s = sorted({pool.arrival_s for pool in pools})
+    found = _cheapest_of_types(waiting, snapshot, quickest)
+    low, high = 0, len(arrivals_s) - 1  # the pools up to `high` suffice, those before `low` do not
+    while low < high:
+        middle = (low + high) // 2
+        some = [pool for pool in quickest if pool.arrival_s <= arrivals_s[middle]]
+        tried = _cheapest_of_types(waiting, snapshot, some)
+        if isinstance(tried, Purchase):
+            found, high = tried, middle
+        else:
+            low = middle + 1
+    return found
+
+
+def _cheapest_of_types(
+    waiting: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool]
+) -> Purchase | NoPurchase:
+    """Return the cheapest purchase for the GPU types that a gang accepts."""
+    found = [_cheapest_of_type(one, snapshot, pools) for one in _one_gpu_type(waiting)]
     bought = [one for one in found if isinstance(one, Purchase)]
     if not bought:
         return found[0]

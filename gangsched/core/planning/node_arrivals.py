@@ -76,7 +76,7 @@ class NodeArrivals:
         if not any(self._left.values()):
             return
         left = ComingGangs(snapshot, tuple(self._pools.values()))
-        in_vain: set[tuple[int, float | None, bool]] = set()
+        in_vain: set[tuple[int, float | None, bool]] = set()  # a wait limit refuses no purchase
         for pending in self._with_quota(refused, snapshot, left):
             gang, queue = pending.gang, pending.gang.queue
             request = pending.request_fingerprint, gang.price_max, may_use_spot(pending)
@@ -85,7 +85,7 @@ class NodeArrivals:
             pools = tuple(
                 replace(pool, nodes_left=self._left[name]) for name, pool in self._pools.items()
             )
-            purchase = self._known.cheapest(pending, left.snapshot(), pools)
+            purchase = self._known.cheapest(pending, left.snapshot(), pools, at_s)
             if not isinstance(purchase, Purchase) or not purchase.nodes:
                 if pending.request_fingerprint:
                     in_vain.add(request)

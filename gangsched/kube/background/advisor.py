@@ -37,7 +37,7 @@ class Advisor:
         self, waiting: PendingGang, refusal: Refusal, snapshot: Snapshot
     ) -> tuple[Refusal, Defragmentation | None]:
         """Return the refusal with its remedies, and moves that free capacity, or None."""
-        advised = advise(waiting, snapshot, refusal, self._starts)
+        advised = advise(waiting, snapshot, refusal, self._starts, self.now_s)
         if self.budget is None or refusal.reason not in (Reason.NOT_ENOUGH_FREE, Reason.TOPOLOGY):
             return advised, None
         mover = Defragmenter(

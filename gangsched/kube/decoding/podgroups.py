@@ -92,6 +92,7 @@ def pod_group(
         dependencies=dependencies,
         series=start_conditions.series(spec),
         price_max=spec.maxPricePerHour,
+        wait_max_s=spec.maxWaitSeconds,
     )
     return gang, status, group.metadata.uid
 

@@ -48,7 +48,7 @@ def remedies(engine, wanted, now_s=0.0, pools=(), coming=()) -> dict[str, list[s
     waiting = engine.view.pending(G)
     snapshot, refusal = engine.view.snapshot_all(), engine.view.refusals[G]
     snapshot = replace(snapshot, node_supply=NodeSupply(tuple(pools), tuple(coming)))
-    refusal = advise(waiting, snapshot, refusal, starts_at(now_s))
+    refusal = advise(waiting, snapshot, refusal, starts_at(now_s), now_s)
     found: dict[str, list[str]] = {}
     for remedy in refusal.remedies:
         found.setdefault(remedy.kind, []).append(remedy.message)
@@ -150,12 +150,14 @@ def test_gangs_that_end_soon_enough():
     plan(engine, 200.0)
     waiting = engine.view.pending(G)
     snapshot = engine.view.snapshot_all()
-    (one,) = advise(waiting, snapshot, engine.view.refusals[G], starts_at(200.0)).remedies
+    refusal = engine.view.refusals[G]
+    (one,) = advise(waiting, snapshot, refusal, starts_at(200.0), 200.0).remedies
     assert (one.kind, one.message, one.at_s) == ("wait", "8 GPUs of gang ns/soon end", 400.0)
     engine.observe(GangSeen(templated("g", 2, needs(8))), 201.0)
     plan(engine, 201.0)
     waiting = engine.view.pending(G)
-    (one,) = advise(waiting, snapshot, engine.view.refusals[G], starts_at(200.0)).remedies
+    refusal = engine.view.refusals[G]
+    (one,) = advise(waiting, snapshot, refusal, starts_at(200.0), 200.0).remedies
     assert one.message == "8 GPUs of gang ns/late end and 1 other gang before it"
     assert one.at_s == 1000.0
 
@@ -166,7 +168,7 @@ def test_advice_is_given_once_and_again_when_it_is_old():
     plan(engine)
     ((waiting, refusal),) = engine.take_advice_requests(8, 1.0)
     assert not engine.take_advice_requests(8, 2.0)
-    advised = advise(waiting, engine.view.snapshot_all(), refusal, starts_at(1.0))
+    advised = advise(waiting, engine.view.snapshot_all(), refusal, starts_at(1.0), 1.0)
     (report,) = engine.accept(Plan((), (Refused(waiting, advised),), advice=True), 2.0)
     assert report.refusal == advised
     engine.observe(GangSeen(templated("other", 1)), 3.0)
@@ -181,7 +183,7 @@ def test_late_advice_takes_no_gang_out_of_line():
     engine.observe(GangSeen(templated("g", 2, needs(8))), 0.0)
     plan(engine)
     ((waiting, refusal),) = engine.take_advice_requests(8, 1.0)
-    advised = advise(waiting, engine.view.snapshot_all(), refusal, starts_at(1.0))
+    advised = advise(waiting, engine.view.snapshot_all(), refusal, starts_at(1.0), 1.0)
     engine.observe(PodGone(PodUid("busy")), 2.0)
     assert engine.has_pending_work()
     late = Plan((), (Refused(waiting, advised),), advice=True)
@@ -313,7 +315,7 @@ def test_a_gang_does_not_wait_for_itself():
     assert [one.gang.id for one in snapshot.running] == [G]
     waiting = replace(as_pending(snapshot.running[0]), is_refill=True)
     refusal = Refusal(G, Reason.NOT_ENOUGH_FREE, "there is no room.")
-    assert advise(waiting, snapshot, refusal, starts_at(0.0)).remedies == ()
+    assert advise(waiting, snapshot, refusal, starts_at(0.0), 0.0).remedies == ()
 
 
 def test_a_gang_with_a_reservation_that_requests_less_is_planned_at_once():

@@ -19,7 +19,7 @@ def snapshot(*names):
 
 
 def bought(wanted, left):
-    found = cheapest_purchase(wanted, left, [P5])
+    found = cheapest_purchase(wanted, left, [P5], 0.0)
     assert isinstance(found, Purchase)
     return found.nodes
 

@@ -21,14 +21,12 @@ from gangsched.core.placement.purchases import cheapest_purchase, purchase_remed
 
 def pool(name, gpus=8, price=98.25, nodes_left=16, arrival_s=360.0, **more):
     template = node("template", gpus, **more.pop("shape", {}))
-    return NodePool(
-        name, template, nodes_left, price, arrival_s=more.pop("arrival_s", 360.0), **more
-    )
+    return NodePool(name, template, nodes_left, price, arrival_s=arrival_s, **more)
 
 
 def bought(wanted, *pools, nodes=()):
     snapshot = an_engine(*nodes).view.snapshot_all(0.0)
-    found = cheapest_purchase(wanted, snapshot, pools)
+    found = cheapest_purchase(wanted, snapshot, pools, 0.0)
     return found.nodes if isinstance(found, Purchase) else found.why
 
 
@@ -92,10 +90,10 @@ def test_nodes_outside_a_required_domain_do_not_help():
     engine = an_engine(node("a", labels={"rack": "r0"}))
     engine.observe(TopologySeen(racks), 0.0)
     snapshot = engine.view.snapshot_all(0.0)
-    found = cheapest_purchase(wanted, snapshot, [pool("p5", nodes_left=4)])
+    found = cheapest_purchase(wanted, snapshot, [pool("p5", nodes_left=4)], 0.0)
     assert isinstance(found, NoPurchase)
     here = pool("r0", nodes_left=4, shape={"labels": {"rack": "r0"}})
-    found = cheapest_purchase(wanted, snapshot, [pool("p5", nodes_left=4), here])
+    found = cheapest_purchase(wanted, snapshot, [pool("p5", nodes_left=4), here], 0.0)
     assert isinstance(found, Purchase)
     assert found.nodes == (("r0", 1),)
 
@@ -104,6 +102,48 @@ def test_the_price_has_a_limit():
     why = bought(eights(4, price_max=300.0), pool("p5"))
     assert why == "its nodes would cost 393.00 $/h, and 300 are allowed"
     assert bought(eights(4, price_max=393.0), pool("p5")) == (("p5", 4),)
+
+
+def within(wait_s, *pools, since_s=0.0, now_s=0.0):
+    """Buy for a gang of four pods that has waited since some moment and may wait so long."""
+    wanted = replace(eights(4, wait_max_s=wait_s), queued_since_s=since_s)
+    snapshot = an_engine().view.snapshot_all(now_s)
+    found = cheapest_purchase(wanted, snapshot, pools, now_s)
+    return found.nodes if isinstance(found, Purchase) else found.why
+
+
+def test_nodes_in_time_are_preferred_to_cheaper_ones():
+    slow, quick = pool("slow", price=50.0, arrival_s=900.0), pool("quick", arrival_s=60.0)
+    assert within(None, slow, quick) == (("slow", 4),)
+    assert within(900.0, slow, quick) == (("slow", 4),)
+    assert within(899.0, slow, quick) == (("quick", 4),)
+    assert within(1200.0, slow, quick, since_s=100.0, now_s=400.0) == (("slow", 4),)
+    assert within(1200.0, slow, quick, since_s=100.0, now_s=401.0) == (("quick", 4),)
+    few = replace(quick, nodes_left=2)
+    assert within(899.0, slow, few) == (("slow", 4),)
+
+
+def test_if_no_nodes_are_in_time_the_first_are_bought():
+    slow, quick = pool("slow", price=50.0, arrival_s=900.0), pool("quick", arrival_s=60.0)
+    quickest = pool("quickest", price=500.0, nodes_left=3, arrival_s=50.0)
+    assert within(10.0, slow, quick) == (("quick", 4),)
+    assert within(10.0, slow, quick, quickest) == (("quick", 4),)
+    assert within(10.0, slow, quick, now_s=5000.0) == (("quick", 4),)
+    assert within(10.0, slow, replace(quick, nodes_left=3), quickest) == (
+        ("quick", 3),
+        ("quickest", 1),
+    )
+    assert within(10.0, pool("p5", nodes_left=3)).startswith("all 3 nodes")
+
+
+def test_fewer_nodes_of_a_pool_may_be_in_time():
+    """Many nodes of a pool take longer than one."""
+    slow = pool("slow", price=50.0, arrival_s=300.0, arrival_spread=0.5)
+    quick = pool("quick", arrival_s=60.0)
+    assert slow.arrival_of(1) == 300.0
+    assert slow.arrival_of(2) < 400.0 < slow.arrival_of(3)
+    assert slow.count_within(400.0) == 2
+    assert within(400.0, slow, quick) == (("quick", 2), ("slow", 2))
 
 
 def test_spot_nodes_are_for_gangs_that_can_be_stopped():
@@ -139,7 +179,7 @@ def test_nothing_is_left_on_the_cluster():
     engine = an_engine(node("a"))
     snapshot = engine.view.snapshot_all(0.0)
     before = dict(snapshot.cluster.rows), snapshot.cluster.used.copy()
-    cheapest_purchase(eights(4), snapshot, [pool("p5")])
+    cheapest_purchase(eights(4), snapshot, [pool("p5")], 0.0)
     assert dict(snapshot.cluster.rows) == before[0]
     assert (snapshot.cluster.used == before[1]).all()
 
@@ -154,31 +194,50 @@ SHAPES = st.tuples(st.integers(0, 8), st.integers(1, 16), st.integers(1, 40), st
         st.tuples(st.integers(1, 4), st.integers(0, 4), st.integers(1, 6)), min_size=1, max_size=2
     ),
     st.lists(st.tuples(st.integers(0, 8), st.integers(1, 8)), max_size=2),
+    st.sampled_from([None, 25.0]),
 )
-def test_no_other_counts_are_cheaper(shapes, roles, there):
-    """Each set of counts within the most of the pools is tried."""
+def test_no_other_counts_are_cheaper(shapes, roles, there, wait_max_s):
+    """Each set of counts within the most of the pools is tried; the second pool is slow."""
     pools = [
-        NodePool(f"p{at}", node("t", gpus, cores * 1000), most, float(price))
+        NodePool(
+            f"p{at}",
+            node("t", gpus, cores * 1000),
+            most,
+            float(price),
+            arrival_s=(20.0, 30.0, 10.0)[at],
+            arrival_spread=(0.5, 0.0, 2.0)[at],
+        )
         for at, (gpus, cores, price, most) in enumerate(shapes)
     ]
     declared = tuple(
         Role(f"r{at}", count, count, needs(gpus, cores * 1000))
         for at, (count, gpus, cores) in enumerate(roles)
     )
-    wanted = waiting(gang("g", sum(role.count for role in declared), roles=declared))
+    count = sum(role.count for role in declared)
+    wanted = waiting(gang("g", count, roles=declared, wait_max_s=wait_max_s))
     nodes = [node(f"n{at}", gpus, cores * 1000) for at, (gpus, cores) in enumerate(there)]
     snapshot = an_engine(*nodes).view.snapshot_all(0.0)
-    found = cheapest_purchase(wanted, snapshot, pools)
-    prices = []
+    found = cheapest_purchase(wanted, snapshot, pools, 0.0)
+    left_s = wanted.gang.wait_max_s
+    prices, in_time = [], []
     for counts in itertools.product(*(range(one.nodes_left + 1) for one in pools)):
         cluster = snapshot.cluster.copy()
         for one, count in zip(pools, counts, strict=True):
             for number in range(count):
                 cluster.put_node(replace(one.template, name=NodeName(f"{one.name}-{number}")))
         if is_feasible(wanted, replace(snapshot, cluster=cluster)):
-            prices.append(sum(c * one.price for c, one in zip(counts, pools, strict=True)))
+            pairs = list(zip(counts, pools, strict=True))
+            prices.append(sum(count * one.price for count, one in pairs))
+            if left_s and all(one.arrival_of(count) <= left_s for count, one in pairs if count):
+                in_time.append(prices[-1])
     if isinstance(found, NoPurchase):
         assert not prices
+    elif in_time:
+        assert found.price == min(in_time)
+        assert found.arrival_s <= left_s
+    elif left_s:
+        assert found.price in prices
+        assert found.arrival_s > left_s
     else:
         assert found.price == min(prices)
         assert found.proved

@@ -479,9 +479,11 @@ def test_annotations_say_what_a_gang_of_others_allows():
         "checkpoint-grace-seconds": "30",
         "checkpoint-at": "1970-01-01T00:01:00Z",
         "max-price-per-hour": "9",
+        "max-wait-seconds": "90",
         "preemptible": "false",
     }
     annotations = {f"gangsched.io/{key}": value for key, value in keys.items()}
     gang = read("statefulset", {"replicas": 4, "template": pods()}, annotations=annotations)
     assert (gang.movable, gang.min_runtime_s, gang.checkpoint_grace_s) == (True, 60, 30)
-    assert (gang.price_max, gang.preemptible, gang.checkpoint_s) == (9, False, 60.0)
+    assert (gang.price_max, gang.wait_max_s) == (9, 90)
+    assert (gang.preemptible, gang.checkpoint_s) == (False, 60.0)

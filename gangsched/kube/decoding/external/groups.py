@@ -161,6 +161,7 @@ class ExternalKind:
             dependencies=start_conditions.dependencies(spec, metadata.name),
             series=start_conditions.series(spec),
             price_max=spec.maxPricePerHour,
+            wait_max_s=spec.maxWaitSeconds,
         )
         return replace(gang, **self.given(group.spec))
 

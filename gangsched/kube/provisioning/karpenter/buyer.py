@@ -312,7 +312,7 @@ class Buyer:
         if want.base is None or want.pending is None:
             return False
         purchase = await search_nodes(
-            want.pending, snapshot, self._supply.pools, self._settings, states
+            want.pending, snapshot, self._supply.pools, self._settings, states, now_s
         )
         if isinstance(purchase, NoPurchase):
             self._refuse(want, purchase.why, now_s)

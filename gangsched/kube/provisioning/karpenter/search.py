@@ -23,6 +23,7 @@ async def search_nodes(
     pools: Sequence[NodePool],
     settings: Mapping[str, KarpenterPool],
     states: Mapping[str, NodePoolState],
+    now_s: float,
 ) -> Purchase | NoPurchase:
     """Look for nodes in a thread; a purchase without nodes says that the gang fits already."""
     progress = Progress(pending.gang.id)
@@ -33,7 +34,7 @@ async def search_nodes(
     )
     try:
         while pools:
-            found = await asyncio.to_thread(cheapest_purchase, pending, snapshot, pools)
+            found = await asyncio.to_thread(cheapest_purchase, pending, snapshot, pools, now_s)
             if not isinstance(found, Purchase):
                 return found
             if within_limits(found.nodes, settings, states):
