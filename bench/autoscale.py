@@ -1,10 +1,12 @@
 """Nodes for whole gangs: gangsched with Karpenter against Karpenter and kube-scheduler alone.
 
-In virtual time a larger pool is short of nodes now and then: cost beside the least, and forecasts.
-
 The real Karpenter buys KWOK nodes within the limit of a pool. Gangs arrive in the order of a seed:
 most fit, two are larger than the limit. A gang runs for a while once all its pods are bound, and
-is deleted then. Once with gangsched, and once with the same pods for kube-scheduler.
+is deleted then. At moments of the seed the provider is short of nodes: Karpenter deletes a
+NodeClaim for which there is no capacity, and so does the benchmark. Once with gangsched, and once
+with the same pods for kube-scheduler.
+
+In virtual time, larger pools show the cost beside the least, and how good forecasts are.
 """
 
 import asyncio
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,10 +39,13 @@ GPU, GPUS, LIMIT = "nvidia.com/gpu", 8, 500
 GANGS, NODES_MAX, TOO_LARGE = 14, 150, (520, 640)
 SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 60.0, 360.0, 1.0
 PRICE = 98.25
+SHORTAGES, SHORT_S, RETRY_S = 3, 15.0, 20.0
+"""How often the provider is short of nodes and for how long; then gangsched tries again."""
 SIMULATED_SEEDS = 3
 _PODS = "/api/v1/namespaces/default/pods"
 _GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
 _RESOURCES = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(GPUS)}
+_CLAIMS = "/apis/karpenter.sh/v1/nodeclaims"
 _KIND = {"bought": "true"}
 _BOUGHT = {"labelSelector": "bought=true"}
 _UNREGISTERED = "karpenter.sh/unregistered"
@@ -130,6 +136,7 @@ async def _play(client: KubeClient, *, ours: bool) -> tuple[list[Gang], Seen]:
     gangs, seen = _arrivals(), Seen()
     ends = time.monotonic() + EVERY_S * len(gangs) + LASTS_S
     arriving = asyncio.create_task(_arrive(client, gangs, ours=ours))
+    short = asyncio.create_task(_be_short(client))
     sampled_s = time.monotonic()
     while time.monotonic() < ends and not all(gang.ended or gang.nodes > LIMIT for gang in gangs):
         await asyncio.sleep(SAMPLE_S)
@@ -137,10 +144,11 @@ async def _play(client: KubeClient, *, ours: bool) -> tuple[list[Gang], Seen]:
         await _sample(client, gangs, seen, now_s - sampled_s)
         sampled_s = now_s
     await arriving
+    short.cancel()
     await client.request("DELETE", _PODS, params={"gracePeriodSeconds": "0"})
     await client.request("DELETE", _GROUPS)
     if ours:  # the other play begins at zero
-        await _until_empty(client, "/apis/karpenter.sh/v1/nodeclaims")
+        await _until_empty(client, _CLAIMS)
         # The provider of KWOK nodes makes a node although its claim was deleted meanwhile.
         await client.request("DELETE", "/api/v1/nodes", params=_BOUGHT)
         await _until_empty(client, "/api/v1/nodes", **_BOUGHT)
@@ -157,6 +165,22 @@ async def _arrive(client: KubeClient, gangs: list[Gang], *, ours: bool) -> None:
         for number in range(gang.nodes):
             await client.create(_PODS, _pod(gang.name, number, ours=ours))
         await asyncio.sleep(max(0.0, EVERY_S - (time.monotonic() - gang.created_s)))
+
+
+async def _be_short(client: KubeClient) -> None:
+    """At moments of the seed, delete the NodeClaims that have no node yet."""
+    rng, begun_s = random.Random(SEED), time.monotonic()
+    arrivals_s = EVERY_S * (GANGS + len(TOO_LARGE))
+    for start_s in sorted(rng.uniform(0, arrivals_s) for _ in range(SHORTAGES)):
+        await asyncio.sleep(max(0.0, begun_s + start_s - time.monotonic()))
+        while time.monotonic() < begun_s + start_s + SHORT_S:
+            for claim in json.loads(await client.get(_CLAIMS))["items"]:
+                conditions = claim.get("status", {}).get("conditions", ())
+                there = {one["type"] for one in conditions if one["status"] == "True"}
+                if "Registered" not in there and "deletionTimestamp" not in claim["metadata"]:
+                    with suppress(KubeError):  # it is gone already
+                        await client.request("DELETE", f"{_CLAIMS}/{claim['metadata']['name']}")
+            await asyncio.sleep(SAMPLE_S)
 
 
 def _pod(gang: str, number: int, *, ours: bool) -> dict[str, Any]:
@@ -245,7 +269,7 @@ async def _karpenter(plane: Plane, client: KubeClient, folder: Path) -> subproce
 def _gangsched(plane: Plane, folder: Path) -> subprocess.Popen[bytes]:
     pool = {"name": "h100", "node_pool": "gpu", "instance_type": "h100", "price": PRICE}
     pool |= {"resources": _RESOURCES, "labels": _KIND, "arrival_s": 10}
-    settings = {"karpenter": {"pools": [pool], "after_s": 1, "idle_s": 2}}
+    settings = {"karpenter": {"pools": [pool], "after_s": 1, "idle_s": 2, "retry_s": RETRY_S}}
     (folder / "config.yaml").write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-m", "gangsched", "run", "--binding", "direct"]
     command += ["--config", str(folder / "config.yaml"), "--kubeconfig", str(plane.kubeconfig)]

@@ -117,9 +117,7 @@ def _type(field: dict[str, Any]) -> str:
 
 def commands() -> str:
     """Return the sections of all commands, with their arguments and options."""
-    names = {command.name for command in app.registered_commands}
-    if not {point.name for point in entry_points(group="gangsched.commands")} <= names:
-        add_plugin_commands()
+    add_plugin_commands()
     return "".join(_command(typer.main.get_command(app), "gangsched"))
 
 

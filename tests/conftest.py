@@ -23,6 +23,8 @@ sys.dont_write_bytecode = False
 
 _SHARED = re.compile(r"\[(direct|extender|laptop)\b")
 """In the names of tests: which of the shared planes they need."""
+_LONG = ("integration", "simulator", "property")
+"""The folders of long tests, the longest first."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -58,7 +60,8 @@ def _turn_of(item) -> int:
     """Long ones begin first: so no process waits for another at the end."""
     if _plane_of(item.nodeid):
         return 0
-    return 1 if "integration" in item.path.parts else 2
+    turns = (turn for turn, folder in enumerate(_LONG, 1) if folder in item.path.parts)
+    return next(turns, len(_LONG) + 1)
 
 
 def _plane_of(nodeid: str) -> str:

@@ -1,4 +1,4 @@
-"""Style rules: sizes, docstrings, no stray prints, generated files are current."""
+"""Style rules that Ruff does not have: sizes, waiting, and files that are generated."""
 
 import ast
 import runpy
@@ -22,12 +22,12 @@ MODULE_MAX = 600  # about 400 is usual; no module is made only to stay below a l
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_sizes_and_docstrings(path):
+def test_no_module_and_no_function_is_long(path):
     text = path.read_text()
-    tree = ast.parse(text)
     assert text.count("\n") <= MODULE_MAX, "the module does more than one thing"
-    assert ast.get_docstring(tree), "a module says what it is for"
-    for node in ast.walk(tree):
+    if text.count("\n") <= FUNCTION_MAX:
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or 0) - node.lineno + 1
             assert lines <= FUNCTION_MAX, f"{node.name} has {lines} lines"
@@ -46,13 +46,6 @@ def test_a_package_of_many_modules_says_why():
     ]
     assert not silent, "sort the modules into packages, or say in the docstring why they are many"
     assert texts, "the rule is about nothing"
-
-
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_nothing_is_left_to_do(path):
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        assert "TODO" not in line, f"line {number}"
-        assert "FIXME" not in line, f"line {number}"
 
 
 CLOCKS = {
@@ -76,7 +69,10 @@ def test_no_test_waits_by_a_clock_of_its_own(path):
     """Tests wait for conditions, by tests/waiting.py; letting other tasks run once is no wait."""
     if str(path.relative_to(ROOT / "tests")) in MAY_LOOK:
         return
-    for node in ast.walk(ast.parse(path.read_text())):
+    text = path.read_text()
+    if not any(clock in text for clock in CLOCKS):
+        return
+    for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in CLOCKS:
             assert ast.unparse(node) == "asyncio.sleep(0)", f"line {node.lineno}: use waiting.until"
 

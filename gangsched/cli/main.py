@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -26,6 +27,9 @@ from gangsched.local.plane import PlaneError
 
 if TYPE_CHECKING:
     from gangsched.cli.storage_migration import MigratedKind
+
+_SIMULATOR = frozenset({"jinja2", "matplotlib", "optuna", "pyarrow", "scipy"})
+"""What `simulate` and `tune` need, and no other command."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -334,8 +338,9 @@ def _serve_demo(kubeconfig: Path) -> None:
     _serve_pages(None, Access(kubeconfig), None, 0, with_code=True)
 
 
+@cache
 def add_plugin_commands() -> None:
-    """Add the commands of other packages."""
+    """Add the commands of other packages, once for each process."""
     for point in entry_points(group="gangsched.commands"):
         app.command(name=point.name)(point.load())
 
@@ -346,6 +351,8 @@ def main() -> None:
     try:
         app()
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _SIMULATOR:
+            raise
         typer.echo(f"error: {error}; install it with pip install 'gangsched[simulator]'", err=True)
         sys.exit(2)
     except (ConfigError, PlaneError, BuildError, KubeError, KeyError) as error:

@@ -416,7 +416,6 @@ class _Runner:
 def _little_garbage() -> Iterator[None]:
     """Collect garbage seldom, and never the jobs: a run leaves almost no cyclic garbage."""
     threshold = gc.get_threshold()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(_GARBAGE)
     try:

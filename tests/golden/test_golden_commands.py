@@ -31,8 +31,7 @@ LOOK = ("--snapshot", JOURNAL, "--config", SETTINGS)
 @pytest.fixture(scope="module")
 def app():
     """Return the commands with those that are found by entry points."""
-    if not any(one.name == "tune" for one in main.app.registered_commands):
-        main.add_plugin_commands()
+    main.add_plugin_commands()
     return main.app
 
 

@@ -60,6 +60,10 @@ UNUSED: dict[Right, str] = {
         for verb in ("list", "create", "delete")
     },
     ("", "podtemplates", "create"): _AUTOSCALED,
+    **{
+        ("autoscaling.x-k8s.io", "capacitybuffers", verb): _KARPENTER
+        for verb in ("list", "create", "patch", "delete")
+    },
     **{("karpenter.sh", "nodeclaims", verb): _KARPENTER for verb in ("list", "create", "delete")},
     ("karpenter.sh", "nodepools", "list"): _KARPENTER,
     ("batch", "jobs", "get"): _EXISTS,
