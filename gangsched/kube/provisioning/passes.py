@@ -11,6 +11,7 @@ from gangsched.kube.client.errors import KubeError, NotFound
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 Hint = Callable[[GangId, str, str], None]
 """Writes an Event about a gang: gang, message, reason."""
@@ -53,10 +54,13 @@ async def guarded(subject: str, work: Awaitable[T]) -> T | None:
         return None
 
 
-async def in_parallel(work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+async def in_parallel(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """Do something with each item, a few at a time; an error ends it after the present ones."""
+    results: list[R] = []
     for at in range(0, len(items), _AT_ONCE):
         done = await asyncio.gather(*map(work, items[at : at + _AT_ONCE]), return_exceptions=True)
         for one in done:
             if isinstance(one, BaseException):
                 raise one
+            results.append(one)
+    return results
