@@ -3,10 +3,11 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from gangsched.core.model.ids import GangId
-from gangsched.kube.client.errors import KubeError, NotFound
+from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +44,13 @@ async def repeat_passes(
             await asyncio.sleep(_LOOK_S)
             if wakes():
                 break
+
+
+async def pass_once(step: Callable[[], Awaitable[None]]) -> None:
+    """Delete what an earlier setting left, by one pass, and do nothing more until cancelled."""
+    with suppress(NotFound, Forbidden):  # such a cluster has nothing of ours
+        await step()
+    await asyncio.Event().wait()
 
 
 async def guarded(subject: str, work: Awaitable[T]) -> T | None:
