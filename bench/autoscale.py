@@ -36,8 +36,8 @@ from simulator.studies.purchases import measure_purchases
 
 GPU, GPUS, LIMIT = "nvidia.com/gpu", 8, 500
 """GPUs of a node, and nodes that the pool may have."""
-GANGS, NODES_MAX, TOO_LARGE = 14, 150, (520, 640)
-SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 60.0, 360.0, 1.0
+GANGS, NODES_MAX, TOO_LARGE = 14, 80, (520, 640)
+SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 60.0, 300.0, 1.0
 PRICE = 98.25
 SHORTAGES, SHORT_S, RETRY_S = 3, 15.0, 20.0
 """How often the provider is short of nodes and for how long; then gangsched tries again."""

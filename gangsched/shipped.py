@@ -11,6 +11,8 @@ import yaml
 _PACKAGE = Path(__file__).parent
 _INSTALLED = _PACKAGE / "files"
 """Where a wheel has them: see `force-include` in pyproject.toml."""
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""The same documents ten times as fast, where PyYAML was built with libyaml."""
 
 
 def folder(name: str) -> Path:
@@ -25,5 +27,5 @@ def shipped(name: str, file: str = "") -> list[dict[str, Any]]:
     for path in sorted(folder(name).iterdir(), key=lambda item: item.name):
         whole = path.name.endswith(".yaml") and path.name != "kustomization.yaml"
         if path.name == file or (whole and not file):
-            documents += [d for d in yaml.safe_load_all(path.read_text()) if d]
+            documents += [d for d in yaml.load_all(path.read_text(), _LOADER) if d]
     return documents

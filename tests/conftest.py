@@ -4,6 +4,7 @@ With `pytest -n 4` (as `make test` does) the tests of one file, or of one shared
 together in one process: module fixtures and planes exist once.
 """
 
+import gc
 import re
 import sys
 from pathlib import Path
@@ -45,8 +46,15 @@ def pytest_collection_modifyitems(config, items):
     """Have the tests of one plane run one after another, and files of short tests at the end."""
     elsewhere = [item for item in items if _proved_elsewhere(item)]
     config.hook.pytest_deselected(items=elsewhere)
-    items[:] = [item for item in items if item not in set(elsewhere)]
+    gone = set(elsewhere)
+    items[:] = [item for item in items if item not in gone]
     items.sort(key=lambda item: (_turn_of(item), _plane_of(item.nodeid)))
+
+
+def pytest_collection_finish():
+    """Keep modules and tests, which stay to the end, out of each collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 def _proved_elsewhere(item) -> bool:

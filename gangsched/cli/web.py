@@ -72,7 +72,7 @@ def make_change(
     """Return what makes the changes of a what-if, as `gangsched what-if` makes them."""
 
     def make(engine: SchedulingEngine, change: WhatIfChange, now_s: float) -> Policies:
-        texts = (change.quota, change.nodes, change.priority, change.book)
+        texts = (change.quota, change.nodes, change.priority, change.book, change.pool)
         try:
             queries.Changes(*([text] if text else [] for text in texts)).make(engine, now_s)
         except ConfigError as error:

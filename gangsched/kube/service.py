@@ -241,8 +241,8 @@ class Scheduler:
         return {
             **({"requests for nodes": provisioner.run} if provisioner else {}),
             **({"nodes of Karpenter": self.buyer.run} if self.buyer else {}),
-            **({"warm guarantees": self.warm.run} if self._config.warm else {}),
-            **({"placeholder pods": self.placeholders.run} if self.placeholders else {}),
+            "warm guarantees": self.warm.run,
+            "placeholder pods": self.placeholders.run,
             "history": partial(self.history.run, self.engine.history, interval_s),
             "what gangs have been through": partial(self.past.run, self.engine.view),
             "nodes that can be bought": partial(self.supply.run, self.engine.view),
@@ -270,10 +270,8 @@ class Scheduler:
         placer, hint = self.policies.placer, self.status.hint
         return Buyer(self._client, view, config, placer, hint, observe, self.now_s)
 
-    def _make_placeholders(self) -> PlaceholderPods | None:
+    def _make_placeholders(self) -> PlaceholderPods:
         config = self._config.placeholders
-        if config is None:
-            return None
         return PlaceholderPods(self._client, self.engine.view, config, self.status.hint, self.now_s)
 
     def _make_provisioner(self) -> Provisioner | None:

@@ -213,6 +213,7 @@ class PageModel:
     `hidden_gangs` counts gangs that the viewer may not see, and
     `subject` names the cluster or file. `runs` are those that ended, the last ones last, and
     `samples` the past of each queue, as far as they are known. `moment` is set for a journal.
+    `pools` are the names of those that can make more nodes.
     """
 
     version: int
@@ -231,3 +232,4 @@ class PageModel:
     windows: tuple[WindowRow, ...] = ()
     samples: dict[str, tuple[QueueSample, ...]] = field(default_factory=dict)
     moment: JournalMoment | None = None
+    pools: tuple[str, ...] = ()

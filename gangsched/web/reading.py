@@ -130,6 +130,7 @@ def page_model(
         windows=_windows(view, now_s),
         samples=past.samples if past is not None else {},
         moment=header.moment,
+        pools=tuple(sorted(pool.name for pool in view.node_supply.pools)),
     )
 
 

@@ -54,6 +54,7 @@ def visible_part(model: PageModel, rights: Rights, redact: Redact) -> PageModel:
     return replace(
         model,
         levels=model.levels if rights.nodes else (),
+        pools=model.pools if rights.nodes else (),
         nodes=tuple(_visible_node(node, rights) for node in model.nodes),
         queues=queues,
         gangs=gangs,

@@ -27,7 +27,7 @@ class WhatIfChange:
     """Changes to compare with the present; "" changes nothing.
 
     `quota` is QUEUE:RESOURCE=AMOUNT, `nodes` COUNT:NODE, `priority` NAMESPACE/NAME=NUMBER, `book`
-    COUNT:HOURS FROM NOW:HOURS, and `order` the name of a queue order policy.
+    COUNT:HOURS FROM NOW:HOURS, `order` the name of a queue order policy, and `pool` POOL=COUNT.
     """
 
     quota: str = ""
@@ -35,10 +35,15 @@ class WhatIfChange:
     priority: str = ""
     book: str = ""
     order: str = ""
+    pool: str = ""
+
+    def texts(self) -> tuple[str, ...]:
+        """Return all changes as they were written."""
+        return self.quota, self.nodes, self.priority, self.book, self.order, self.pool
 
     def __bool__(self) -> bool:
         """Return whether anything changes."""
-        return any((self.quota, self.nodes, self.priority, self.book, self.order))
+        return any(self.texts())
 
 
 MakeChange = Callable[[SchedulingEngine, WhatIfChange, float], Policies]
@@ -89,7 +94,7 @@ def check_visible(change: WhatIfChange, model: PageModel) -> None:
         WhatIfError: it names something else.
 
     """
-    for text in (change.quota, change.nodes, change.priority, change.book, change.order):
+    for text in change.texts():
         if len(text) > TEXT_LETTERS_MAX:
             raise WhatIfError(f"A value of the change has more than {TEXT_LETTERS_MAX} letters.")
     queue = change.quota.partition(":")[0]
@@ -98,6 +103,9 @@ def check_visible(change: WhatIfChange, model: PageModel) -> None:
     node = change.nodes.partition(":")[2]
     if node and node not in {row.name for row in model.nodes}:
         raise WhatIfError(f"There is no node {node!r}.")
+    pool = change.pool.rpartition("=")[0]
+    if pool and pool not in model.pools:
+        raise WhatIfError(f"There is no pool {pool!r}.")
     gang = change.priority.rpartition("=")[0]
     if gang and gang not in model.gangs:
         raise WhatIfError(f"There is no gang {gang!r}.")

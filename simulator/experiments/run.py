@@ -415,14 +415,15 @@ class _Runner:
 @contextmanager
 def _little_garbage() -> Iterator[None]:
     """Collect garbage seldom, and never the jobs: a run leaves almost no cyclic garbage."""
-    threshold = gc.get_threshold()
+    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
     gc.freeze()
     gc.set_threshold(_GARBAGE)
     try:
         yield
     finally:
         gc.set_threshold(*threshold)
-        gc.unfreeze()
+        if not frozen:  # else somebody else wants to keep it so
+            gc.unfreeze()
 
 
 def racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import optuna
-from scipy import stats
 
 from gangsched.config import ConfigError
+from simulator.experiments.confidence import half_interval
 from simulator.experiments.results import OBJECTIVES, came
 from simulator.experiments.run import prepare, run
 from simulator.scenarios.scenario import Scenario, load
@@ -117,8 +117,7 @@ class Tuned:
             return 0.0, math.nan
         if len(gains) == 1:
             return gains[0], math.nan
-        error = statistics.stdev(gains) / math.sqrt(len(gains))
-        return statistics.fmean(gains), error * float(stats.t.ppf(0.975, len(gains) - 1))
+        return statistics.fmean(gains), half_interval(gains)
 
 
 class Search:

@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from scipy import stats
 
 from gangsched import __version__
 from gangsched.config import PolicyConfig
+from simulator.experiments.confidence import half_interval
 from simulator.experiments.notices import list_names
 from simulator.experiments.task import Task
 from simulator.report import figures
@@ -262,8 +262,7 @@ def _by_name(
 
 def _difference(column: Column, pairs: list[float]) -> dict[str, str]:
     """Return a mean difference with its 95 % interval (Student's t, paired by seed)."""
-    mean, spread = statistics.fmean(pairs), statistics.stdev(pairs)
-    half = float(stats.t.ppf(0.975, len(pairs) - 1)) * spread / len(pairs) ** 0.5
+    mean, half = statistics.fmean(pairs), half_interval(pairs)
     significant = abs(mean) > half
     is_better = column.better * mean > 0
     kind = ("better" if is_better else "worse") if significant and column.better and mean else ""

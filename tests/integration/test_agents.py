@@ -6,7 +6,6 @@ import os
 import sys
 
 import pytest
-from mcp import Client, StdioServerParameters, stdio_client
 from waiting import patience_s
 
 from gangsched.local.plane import client_environment
@@ -30,6 +29,8 @@ spec:
 
 async def asked(environment, arguments, questions):
     """Run the command; return what its tools answer: the values, or the text of an error."""
+    from mcp import Client, StdioServerParameters, stdio_client  # takes two seconds to import
+
     parameters = StdioServerParameters(
         command=sys.executable, args=["-m", "gangsched", "mcp", *arguments], env=environment
     )

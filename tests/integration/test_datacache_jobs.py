@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubeflow.common.types import KubernetesBackendConfig
-from kubeflow.trainer import TrainerClient
 from pages import Shell
 from test_initializers import logs, wait_over
 
@@ -36,6 +34,9 @@ def test_the_page_trains_from_a_cache(laptop, home, tmp_path):
         assert f"epoch 1: rank {rank} had {1797 - rows} rows" in log, "each epoch has other rows"
     losses = [float(text) for text in LOSS.findall(log)]
     assert losses[-1] < losses[0] / 2
+
+    from kubeflow.common.types import KubernetesBackendConfig  # takes two seconds to import
+    from kubeflow.trainer import TrainerClient
 
     configuration = KubernetesBackendConfig(
         namespace=home, config_file=str(laptop.plane.kubeconfig)

@@ -5,16 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubeflow.common.types import KubernetesBackendConfig
-from kubeflow.optimizer import (
-    Objective,
-    OptimizerClient,
-    RandomSearch,
-    Search,
-    TrainJobTemplate,
-    TrialConfig,
-)
-from kubeflow.trainer import CustomTrainer, TrainerClient
 from pages import Shell
 from test_guides import blocks, needs_guides
 from test_pytorchjob import UNTIL_TOLD, listens, tell
@@ -328,6 +318,17 @@ def lose(learning_rate, optimizer):
 @pytest.mark.filterwarnings("ignore")
 def test_the_kubeflow_sdk_optimizes(laptop, home):
     """Each trial is a TrainJob; the SDK reads trials, logs and the best result."""
+    from kubeflow.common.types import KubernetesBackendConfig  # takes two seconds to import
+    from kubeflow.optimizer import (
+        Objective,
+        OptimizerClient,
+        RandomSearch,
+        Search,
+        TrainJobTemplate,
+        TrialConfig,
+    )
+    from kubeflow.trainer import CustomTrainer, TrainerClient
+
     backend = KubernetesBackendConfig(namespace=home, config_file=str(laptop.plane.kubeconfig))
     client = OptimizerClient(backend)
     plain = TrainerClient(backend).get_runtime("jax-distributed")  # torchrun takes seconds to begin

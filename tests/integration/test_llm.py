@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from kubeflow.common.types import KubernetesBackendConfig
-from kubeflow.trainer import TrainerClient
 from pages import Shell
 from test_initializers import claim, logs, trainjob, wait_over
 from waiting import patience_s
@@ -37,6 +35,9 @@ def home(laptop):
 @pytest.fixture
 def sdk(laptop, home):
     """The SDK's client, in the test's namespace."""
+    from kubeflow.common.types import KubernetesBackendConfig  # takes two seconds to import
+    from kubeflow.trainer import TrainerClient
+
     configuration = KubernetesBackendConfig(
         namespace=home, config_file=str(laptop.plane.kubeconfig)
     )

@@ -1,9 +1,6 @@
 """TrainJobs with the kubeflow SDK as users call it, and their contract."""
 
 import pytest
-from kubeflow.common.types import KubernetesBackendConfig
-from kubeflow.trainer import CustomTrainer, TrainerClient
-from kubeflow.trainer.options import kubernetes as patches
 from test_pytorchjob import FOR_EVER
 from waiting import patience_s
 
@@ -67,6 +64,9 @@ def conditions(cluster, namespace, name="t"):
 @pytest.fixture
 def sdk(cluster, namespace):
     """The SDK's client, in the test's namespace."""
+    from kubeflow.common.types import KubernetesBackendConfig  # takes two seconds to import
+    from kubeflow.trainer import TrainerClient
+
     kubeconfig = str(cluster.plane.kubeconfig)
     return TrainerClient(KubernetesBackendConfig(namespace=namespace, config_file=kubeconfig))
 
@@ -87,6 +87,8 @@ def train_by_gloo():
 
 def _on_processes_for_the_sdk():
     """Return the same patch as the SDK writes it."""
+    from kubeflow.trainer.options import kubernetes as patches
+
     pod = patches.PodSpecPatch(
         tolerations=PROCESS["tolerations"], node_selector=PROCESS["nodeSelector"]
     )
@@ -102,6 +104,8 @@ def _on_processes_for_the_sdk():
 
 
 def test_what_the_guide_shows(cluster, namespace, sdk):
+    from kubeflow.trainer import CustomTrainer
+
     names = {runtime.name for runtime in sdk.list_runtimes()}
     assert {"torch-distributed", "jax-distributed", "deepspeed-distributed"} <= names
     runtime = sdk.get_runtime("torch-distributed")

@@ -6,17 +6,22 @@ from dataclasses import replace
 
 import pytest
 from builders import GPU, an_engine, needs, waiting
+from waiting import until_async
 
-from gangsched.autoscaling_config import PlaceholderConfig
+from gangsched.api import names
+from gangsched.autoscaling_config import NODES_NAMESPACE, PlaceholderConfig
 from gangsched.config import SchedulerConfig
 from gangsched.core import facts as f
 from gangsched.core.model.gangs import Gang, Role
 from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue, Quota
+from gangsched.kube.client.errors import Forbidden, NotFound
 from gangsched.kube.provisioning.demand import GangDemand
-from gangsched.kube.provisioning.passes import in_parallel, repeat_passes
+from gangsched.kube.provisioning.passes import in_parallel, pass_once, repeat_passes
 from gangsched.kube.provisioning.placeholders.decide import Tries, decide_placeholders, next_try
+from gangsched.kube.provisioning.placeholders.placeholders import PlaceholderPods
 from gangsched.kube.provisioning.placeholders.pods import (
+    SCHEDULER,
     Placeholder,
     decode_placeholders,
     placeholder_body,
@@ -216,6 +221,54 @@ async def test_an_error_of_one_call_is_raised_after_the_others():
     with pytest.raises(ValueError, match="3"):
         await in_parallel(work, range(40))
     assert done == [item for item in range(16) if item != 3]
+
+
+@pytest.mark.parametrize("error", [NotFound(404, "no namespace"), Forbidden(403, "an older role")])
+async def test_without_a_setting_there_is_one_pass_and_no_error(error):
+    passed = asyncio.Event()
+
+    async def step() -> None:
+        passed.set()
+        raise error
+
+    running = asyncio.create_task(pass_once(step))
+    await passed.wait()
+    done, _ = await asyncio.wait([running], timeout=0.05)
+    assert not done
+    running.cancel()
+
+
+class Pods:
+    """Placeholders that an API server has."""
+
+    def __init__(self, count: int) -> None:
+        self.names = {f"gangsched-{'0' * 20}-1-{index}" for index in range(count)}
+
+    async def get(self, path: str, **params: str) -> bytes:
+        assert path.endswith(f"/{NODES_NAMESPACE}/pods")
+        assert params["labelSelector"] == "gangsched.io/placeholder=true"
+        annotations = {names.PLACEHOLDERS_ANNOTATION: "2"}
+        items = [
+            {
+                "metadata": {"name": name, "uid": name, "annotations": annotations},
+                "spec": {"schedulerName": SCHEDULER},
+            }
+            for name in sorted(self.names)
+        ]
+        return json.dumps({"metadata": {}, "items": items}).encode()
+
+    async def delete(self, path: str, options: dict) -> None:
+        name = path.rpartition("/")[2]
+        assert options["preconditions"] == {"uid": name}
+        self.names.discard(name)
+
+
+async def test_without_the_setting_earlier_placeholders_are_deleted():
+    api = Pods(2)
+    pods = PlaceholderPods(api, an_engine().view, None, print, lambda: 0.0)
+    running = asyncio.create_task(pods.run())
+    await until_async(lambda: not api.names, "no placeholder")
+    running.cancel()
 
 
 async def test_a_pass_does_not_wait_once_something_wakes_it():

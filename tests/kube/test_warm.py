@@ -1,9 +1,11 @@
 """Guarantees that autoscalers keep warm: what is written, and when it changes."""
 
+import asyncio
 import json
 
 import pytest
 from builders import GPU, an_engine, gang, needs, node, plan, pod
+from waiting import until_async
 
 from gangsched.autoscaling_config import WarmGuarantee
 from gangsched.config import SchedulerConfig
@@ -150,3 +152,13 @@ def test_a_template_has_selectors_and_tolerations():
 def test_two_entries_have_two_names():
     with pytest.raises(ValueError, match="two entries have the name 'research'"):
         SchedulerConfig(warm=[ENTRY, ENTRY])
+
+
+async def test_what_an_earlier_setting_left_is_deleted_once(engine):
+    api = StubApi()
+    await warm(engine, api, ENTRY).step()
+    api.calls.clear()
+    running = asyncio.create_task(warm(engine, api).run())
+    await until_async(lambda: not api.buffers(), "the buffer to be deleted")
+    running.cancel()
+    assert api.calls == ["delete research"]

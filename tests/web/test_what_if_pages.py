@@ -11,14 +11,15 @@ from web_sources import HOSTILE, page_source
 
 from gangsched.cli.web import make_change
 from gangsched.config import SchedulerConfig
-from gangsched.core.facts import GangSeen, QueueSeen
+from gangsched.core.facts import GangSeen, NodeSupplySeen, QueueSeen
+from gangsched.core.model.node_pools import NodePool, NodeSupply
 from gangsched.core.model.queues import Queue, Quota
 from gangsched.core.planning.forecast import Effort
 from gangsched.web import keeper as keeper_module
 from gangsched.web.keeper import ModelKeeper, PageSource
-from gangsched.web.rights import Rights
+from gangsched.web.rights import Rights, visible_part
 from gangsched.web.views.change_yaml import change_yaml
-from gangsched.web.what_if import StartComparison, WhatIfChange, WhatIfError
+from gangsched.web.what_if import StartComparison, WhatIfChange, WhatIfError, check_visible
 
 NOW_S = 100.0
 MAKE = make_change(SchedulerConfig(), POLICIES)
@@ -70,6 +71,21 @@ def test_another_order_is_another_policy():
     assert rows["ns/short"].gained_s > 0
 
 
+def with_pool():
+    """Return the full engine with a pool that may make one more node."""
+    engine = full_engine()
+    engine.observe(QueueSeen(Queue("q", quotas=(Quota(GPU, 24_000),))), NOW_S)
+    supply = NodeSupply((NodePool("p5", node("p5"), 1, 98.0, arrival_s=60.0),))
+    engine.observe(NodeSupplySeen(supply), NOW_S)
+    return engine
+
+
+def test_a_larger_pool_starts_gangs_earlier():
+    rows = {row.gang: row.gained_s for row in compared(with_pool(), pool="p5=1").changed}
+    assert set(rows) == {"ns/g2"}
+    assert rows["ns/g2"] > 0
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -84,6 +100,8 @@ def test_another_order_is_another_policy():
         ({"book": "1:1:inf"}, r"must be COUNT:IN:FOR"),
         ({"book": "0:1:1"}, r"must be COUNT:IN:FOR"),
         ({"order": "none"}, r"no policy 'none'"),
+        ({"pool": "p5=x"}, r"'p5=x' must be POOL=COUNT"),
+        ({"pool": "p5=1"}, r"there is no pool 'p5'; no pool can make nodes now"),
     ],
 )
 def test_a_malformed_change_has_a_sentence(change, sentence):
@@ -92,8 +110,9 @@ def test_a_malformed_change_has_a_sentence(change, sentence):
 
 
 def test_the_change_is_there_as_yaml():
-    change = WhatIfChange(f"q:{GPU}/H100=24", "2:a", "ns/g2=9", "4:1:2", "shortest")
-    queue, booking, _, settings, _ = yaml.safe_load_all(change_yaml(change, 1_800_000_000.0))
+    change = WhatIfChange(f"q:{GPU}/H100=24", "2:a", "ns/g2=9", "4:1:2", "shortest", "p5=8")
+    queue, booking, _, settings, *_ = yaml.safe_load_all(change_yaml(change, 1_800_000_000.0))
+    assert "# The limit of pool p5 has to allow 8 nodes more." in change_yaml(change, 1.0)
     assert queue["spec"] == {"quotas": [{"resource": GPU, "nominal": "24", "gpuKind": "H100"}]}
     assert booking["kind"] == "Reservation"
     assert booking["spec"] == {
@@ -134,12 +153,26 @@ async def test_the_page_compares_and_names_only_what_the_viewer_sees():
             assert sentence in html.unescape(text), query
 
 
+async def test_pools_are_named_to_those_who_see_nodes():
+    async with site(source(with_pool())) as web:
+        _, text = await web.get("/what-if?pool=p5&pool_nodes=1")
+        assert "<option selected>p5</option>" in text
+        assert "ns/g2" in text
+        model = await web.keeper.with_starts()
+        hidden = visible_part(model, Rights(all_namespaces=True), lambda text, _: text)
+        assert model.pools == ("p5",)
+        assert hidden.pools == ()
+        with pytest.raises(WhatIfError, match="There is no pool 'p5'"):
+            check_visible(WhatIfChange(pool="p5=1"), hidden)
+
+
 async def test_a_hostile_form_stays_text():
     shown = page_source(hostile=True)
     shown.make_change = MAKE
     async with site(shown) as web:
         await forecasted(web.keeper)
-        for name in ("queue", "amount", "node", "count", "gang", "priority", "order", "resource"):
+        for name in ("queue", "amount", "node", "count", "gang", "priority", "order", "resource",
+                     "pool", "pool_nodes"):  # fmt: skip
             _, text = await web.get("/what-if", params={name: HOSTILE, "amount": HOSTILE})
             assert active_parts(text) == [], name
 

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from gangsched.core.model.ids import GangId
-from gangsched.kube.client.errors import KubeError, NotFound
+from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 Hint = Callable[[GangId, str, str], None]
 """Writes an Event about a gang: gang, message, reason."""
@@ -44,6 +46,13 @@ async def repeat_passes(
                 break
 
 
+async def pass_once(step: Callable[[], Awaitable[None]]) -> None:
+    """Delete what an earlier setting left, by one pass, and do nothing more until cancelled."""
+    with suppress(NotFound, Forbidden):  # such a cluster has nothing of ours
+        await step()
+    await asyncio.Event().wait()
+
+
 async def guarded(subject: str, work: Awaitable[T]) -> T | None:
     """Carry out one change; a failure is logged, and its result is None."""
     try:
@@ -53,10 +62,13 @@ async def guarded(subject: str, work: Awaitable[T]) -> T | None:
         return None
 
 
-async def in_parallel(work: Callable[[T], Awaitable[None]], items: Sequence[T]) -> None:
+async def in_parallel(work: Callable[[T], Awaitable[R]], items: Sequence[T]) -> list[R]:
     """Do something with each item, a few at a time; an error ends it after the present ones."""
+    results: list[R] = []
     for at in range(0, len(items), _AT_ONCE):
         done = await asyncio.gather(*map(work, items[at : at + _AT_ONCE]), return_exceptions=True)
         for one in done:
             if isinstance(one, BaseException):
                 raise one
+            results.append(one)
+    return results

@@ -22,7 +22,7 @@ from gangsched.kube.client.errors import Conflict, NotFound
 from gangsched.kube.decoding.cluster.queues import parse_quota_amount
 from gangsched.kube.decoding.quantities import DecodeError
 from gangsched.kube.decoding.schemas import Metadata, Struct
-from gangsched.kube.provisioning.passes import guarded, repeat_passes
+from gangsched.kube.provisioning.passes import guarded, pass_once, repeat_passes
 from gangsched.kube.provisioning.request import GROUP
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,12 @@ class WarmGuarantees:
         self._unknown: set[str] = set()
 
     async def run(self) -> None:
-        """Repeat passes until cancelled, at once when the use of a queue changes."""
+        """Repeat passes until cancelled, at once when the use of a queue changes.
+
+        Without entries the buffers of an earlier setting are deleted.
+        """
+        if not self._entries:
+            await pass_once(self.step)
         kinds = f"CapacityBuffer of {GROUP}/v1beta1"
         await repeat_passes(self.step, kinds, wakes=lambda: self._wanted() != self._written)
 

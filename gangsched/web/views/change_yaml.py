@@ -37,6 +37,9 @@ def change_yaml(change: WhatIfChange, now_s: float) -> str:
     if change.nodes:
         count, _, node = change.nodes.partition(":")
         parts.append(f"# {count} nodes like {node} have to join the cluster.\n")
+    if change.pool:
+        pool, _, count = change.pool.rpartition("=")
+        parts.append(f"# The limit of pool {pool} has to allow {count} nodes more.\n")
     return "---\n".join(parts)
 
 

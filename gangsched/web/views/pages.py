@@ -129,6 +129,7 @@ class PageWriter:
             "nodes": [node.name for node in model.nodes if node.name][:_CHOICES],
             "gangs": [row.id for row in model.gangs.values() if row.waits][:_CHOICES],
             "orders": parts.orders,
+            "pools": model.pools[:_CHOICES],
             "book": parts.change.book,
         }
         return self._write("what-if", request, values)
@@ -309,7 +310,7 @@ VIEW_NAMES = tuple(_VIEWS)
 
 _FIELDS = (
     "queue", "resource", "amount", "count", "node", "gang", "priority",
-    "book_nodes", "book_in", "book_hours", "order",
+    "book_nodes", "book_in", "book_hours", "order", "pool", "pool_nodes",
 )  # fmt: skip
 
 
@@ -320,7 +321,7 @@ def _form_of(query: Query) -> dict[str, str]:
 def change_of(query: Query) -> WhatIfChange:
     """Return the change that the form of a query asks for."""
     form = _form_of(query)
-    quota = nodes = priority = book = ""
+    quota = nodes = priority = book = pool = ""
     if form["amount"]:
         quota = f"{form['queue']}:{form['resource'] or GPU}={form['amount']}"
     if form["count"]:
@@ -329,7 +330,9 @@ def change_of(query: Query) -> WhatIfChange:
         priority = f"{form['gang']}={form['priority']}"
     if form["book_nodes"]:
         book = f"{form['book_nodes']}:{form['book_in'] or 0}:{form['book_hours'] or 1}"
-    return WhatIfChange(quota, nodes, priority, book, form["order"])
+    if form["pool_nodes"]:
+        pool = f"{form['pool']}={form['pool_nodes']}"
+    return WhatIfChange(quota, nodes, priority, book, form["order"], pool)
 
 
 # -- pictures of times --------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from gangsched.api import names
 from gangsched.autoscaling_config import KarpenterConfig
@@ -48,7 +49,7 @@ from gangsched.kube.provisioning.karpenter.pools import (
 from gangsched.kube.provisioning.karpenter.search import search_nodes
 from gangsched.kube.provisioning.karpenter.spending import spent_by_queue
 from gangsched.kube.provisioning.karpenter.turns import NamespaceTurns
-from gangsched.kube.provisioning.passes import Hint, guarded, repeat_passes
+from gangsched.kube.provisioning.passes import Hint, guarded, in_parallel, repeat_passes
 
 log = logging.getLogger(__name__)
 
@@ -136,12 +137,9 @@ class Buyer:
             if not await guarded(f"nodes of Karpenter for {one.gang}", created):
                 whole.discard(one.key)
         self._created |= whole  # what was missing of them was created just now
-        for name in todo.open:
-            await guarded(f"node {name}", self._calls.set_closed(name, closed=False))
-        for name in todo.close:
-            await guarded(f"node {name}", self._calls.set_closed(name, closed=True))
-        for claim in todo.delete:
-            await guarded(f"nodes of Karpenter for {claim.gang}", self._calls.delete(claim))
+        await in_parallel(partial(self._set_closed, closed=False), todo.open)
+        await in_parallel(partial(self._set_closed, closed=True), todo.close)
+        await in_parallel(self._delete, todo.delete)
         self._coming = {one.key: one for one in existing if one.state is PurchaseState.COMING}
         gone = {claim.purchase for claim in todo.delete}
         self._coming = {key: one for key, one in self._coming.items() if key not in gone}
@@ -326,11 +324,9 @@ class Buyer:
         key, total = (want.base, attempt), sum(count for _, count in purchase.nodes)
         self._hint(want.gang, f"Buying {purchase_remedy(purchase).message}.", "NodesRequested")
         log.info("nodes are bought for %s: %s", want.gang, purchase.nodes)
-        for index in range(total):
-            if not await self._create(want.gang, key, index, purchase.nodes, states):
-                break
-        else:
-            self._created.add(key)
+        create = partial(self._create, want.gang, key, nodes=purchase.nodes, states=states)
+        if await create(0) and all(await in_parallel(create, range(1, total))):
+            self._created.add(key)  # the first alone: what the API refuses, it refuses for each
         self._coming[key] = PurchaseView(
             want.gang, *key, purchase.nodes, {}, PurchaseState.COMING, now_s
         )
@@ -345,6 +341,12 @@ class Buyer:
             self._hint(want.gang, f"No nodes are bought: {why}.", "NodesNotRequested")
 
     # -- changes ------------------------------------------------------------------------------
+
+    async def _set_closed(self, name: NodeName, *, closed: bool) -> None:
+        await guarded(f"node {name}", self._calls.set_closed(name, closed=closed))
+
+    async def _delete(self, claim: NodeClaim) -> None:
+        await guarded(f"nodes of Karpenter for {claim.gang}", self._calls.delete(claim))
 
     async def _create(
         self,

@@ -19,7 +19,13 @@ from gangsched.core.quota.spending import spending_refusal
 from gangsched.kube.client.client import KubeClient
 from gangsched.kube.client.errors import Conflict, Invalid, NotFound
 from gangsched.kube.provisioning.demand import GangDemand, GangDemands
-from gangsched.kube.provisioning.passes import Hint, guarded, in_parallel, repeat_passes
+from gangsched.kube.provisioning.passes import (
+    Hint,
+    guarded,
+    in_parallel,
+    pass_once,
+    repeat_passes,
+)
 from gangsched.kube.provisioning.placeholders.decide import (
     Tries,
     decide_placeholders,
@@ -49,12 +55,14 @@ class PlaceholderPods:
         self,
         client: KubeClient,
         view: EngineView,
-        config: PlaceholderConfig,
+        config: PlaceholderConfig | None,
         hint: Hint,
         now_s: Callable[[], float],
     ) -> None:
-        self._client, self._view, self._config = client, view, config
-        self._hint, self._now_s = hint, now_s
+        """Take the settings; None asks for nothing, and deletes what an earlier setting left."""
+        self._client, self._view, self._hint, self._now_s = client, view, hint, now_s
+        self._is_used = config is not None
+        self._config = config = config or PlaceholderConfig()
         self._samples = PodSamples(client, view)
         self._demands = GangDemands(view, config.after_s, config.gangs_max, config.namespace_max)
         self._tries: dict[str, Tries] = {}
@@ -65,7 +73,12 @@ class PlaceholderPods:
     async def run(self) -> None:
         """Repeat passes until cancelled, at once when a gang with placeholders is placed."""
         kind = f"namespace {NODES_NAMESPACE}"
+        if not self._is_used:
+            await pass_once(self._delete_all)
         await repeat_passes(self.step, kind, wakes=self._some_gang_is_placed)
+
+    async def _delete_all(self) -> None:
+        await in_parallel(self._delete, await self._read())
 
     def _some_gang_is_placed(self) -> bool:
         """Return whether placeholders ask for nodes that a gang no longer needs."""
