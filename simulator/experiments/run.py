@@ -422,7 +422,7 @@ def _little_garbage() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*threshold)
-        if not frozen:  # else somebody else wants to keep it so
+        if not frozen:  # else the caller froze what it has
             gc.unfreeze()
 
 
