@@ -24,8 +24,8 @@ sys.dont_write_bytecode = False
 
 _SHARED = re.compile(r"\[(direct|extender|laptop)\b")
 """In the names of tests: which of the shared planes they need."""
-_LONG = ("integration", "simulator", "property")
-"""The folders of long tests, the longest first."""
+_LONG = ("integration", "test_simulate.py", "simulator", "property")
+"""Folders and files of long tests, the longest first."""
 
 
 @pytest.hookimpl(tryfirst=True)
