@@ -40,7 +40,7 @@ GANGS, NODES_MAX, TOO_LARGE = 14, 80, (520, 640)
 SEED, EVERY_S, RUNS_S, LASTS_S, SAMPLE_S = 7, 4.0, 60.0, 300.0, 1.0
 PRICE = 98.25
 SHORTAGES, SHORT_S, RETRY_S = 3, 15.0, 20.0
-"""How often the provider is short of nodes and for how long; then gangsched tries again."""
+"""How often the provider is short of nodes, for how long, and when gangsched first tries again."""
 SIMULATED_SEEDS = 3
 _PODS = "/api/v1/namespaces/default/pods"
 _GROUPS = "/apis/gangsched.io/v1beta1/namespaces/default/podgroups"
@@ -144,7 +144,7 @@ async def _play(client: KubeClient, *, ours: bool) -> tuple[list[Gang], Seen]:
         await _sample(client, gangs, seen, now_s - sampled_s)
         sampled_s = now_s
     await arriving
-    short.cancel()
+    await short  # it ended long ago, or failed
     await client.request("DELETE", _PODS, params={"gracePeriodSeconds": "0"})
     await client.request("DELETE", _GROUPS)
     if ours:  # the other play begins at zero

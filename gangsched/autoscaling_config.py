@@ -14,9 +14,16 @@ NODES_NAMESPACE = "gangsched-placeholders"
 Parameter = Annotated[str, Field(max_length=255)]
 
 
-def twice_in(names: Iterable[str]) -> str:
-    """Return a name that comes twice, or ""."""
-    return min((name for name, count in Counter(names).items() if count > 1), default="")
+def check_names_differ(what: str, names: Iterable[str]) -> None:
+    """Check that no two of some entries have one name.
+
+    Raises:
+        ValueError: two have one.
+
+    """
+    twice = min((name for name, count in Counter(names).items() if count > 1), default="")
+    if twice:
+        raise ValueError(f"two {what} have the name {twice!r}; each needs a name of its own")
 
 
 class ProvisioningConfig(BaseModel):
@@ -176,7 +183,5 @@ class KarpenterConfig(BaseModel):
     @field_validator("pools")
     @classmethod
     def _names_differ(cls, pools: tuple[KarpenterPool, ...]) -> tuple[KarpenterPool, ...]:
-        twice = twice_in(pool.name for pool in pools)
-        if twice:
-            raise ValueError(f"two pools have the name {twice!r}; each needs a name of its own")
+        check_names_differ("pools", (pool.name for pool in pools))
         return pools

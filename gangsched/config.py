@@ -26,7 +26,7 @@ from gangsched.autoscaling_config import (
     PlaceholderConfig,
     ProvisioningConfig,
     WarmGuarantee,
-    twice_in,
+    check_names_differ,
 )
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
@@ -423,9 +423,7 @@ class SchedulerConfig(PolicyConfig):
     @field_validator("warm")
     @classmethod
     def _warm_names_differ(cls, warm: tuple[WarmGuarantee, ...]) -> tuple[WarmGuarantee, ...]:
-        twice = twice_in(one.name for one in warm)
-        if twice:
-            raise ValueError(f"two entries have the name {twice!r}; each needs a name of its own")
+        check_names_differ("entries", (one.name for one in warm))
         return warm
 
     @model_validator(mode="after")

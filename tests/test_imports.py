@@ -172,7 +172,7 @@ def test_no_class_inherits_the_engine():
     heirs = {
         f"{name}.{node.name}"
         for name, path in modules().items()
-        for node in nodes_of(path, "Engine)")
+        for node in nodes_of(path, "Engine")
         if isinstance(node, ast.ClassDef)
         if any(ast.unparse(base).split(".")[-1] == "Engine" for base in node.bases)
     }

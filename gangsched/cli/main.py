@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gangsched.cli.storage_migration import MigratedKind
 
 _SIMULATOR = frozenset({"jinja2", "matplotlib", "optuna", "pyarrow", "scipy"})
-"""What `simulate` and `tune` need, and no other command."""
+"""The extra `simulator`; other commands that need a package of it say so themselves."""
 
 app = typer.Typer(
     no_args_is_help=True,

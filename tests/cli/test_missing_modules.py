@@ -1,6 +1,8 @@
 """A package that is not installed: a sentence that names the extra, or an error of ours."""
 
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,12 @@ def test_packages_of_the_simulator_are_an_extra(monkeypatch, capfd):
         "error: No module named 'matplotlib.pyplot'; "
         "install it with pip install 'gangsched[simulator]'\n"
     )
+
+
+def test_the_extra_is_what_the_project_declares():
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    declared = {one.partition(">")[0] for one in project["optional-dependencies"]["simulator"]}
+    assert declared == main._SIMULATOR
 
 
 def test_any_other_module_is_our_error(monkeypatch):

@@ -43,8 +43,8 @@ class NodePool:
         return self.arrival_s * exp(self.arrival_spread * _NORMAL.inv_cdf(0.5 ** (1 / count)))
 
     def count_within(self, limit_s: float) -> int:
-        """Return how many of the nodes that may be made now are all there after `limit_s`."""
-        return bisect_right(range(1, self.nodes_left + 1), limit_s, key=self.arrival_of)
+        """Return how many nodes that are bought together are all there after `limit_s`."""
+        return bisect_right(range(1, NODES_OF_POOL_MAX + 1), limit_s, key=self.arrival_of)
 
 
 @dataclass(frozen=True, slots=True)

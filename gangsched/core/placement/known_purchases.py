@@ -17,10 +17,8 @@ from gangsched.core.placement.purchases import (
 from gangsched.core.snapshot import Snapshot
 
 _KEPT = 1000
-_STEP_S = 10.0
-"""Gangs that may wait equally long, in such steps, get one answer."""
 
-_Request = tuple[int | GangId, float | None, bool, int | None, tuple[int, ...]]
+_Request = tuple[int | GangId, float | None, bool, tuple[int, ...] | None, tuple[int, ...]]
 _Left = Mapping[str, int]
 
 
@@ -40,7 +38,7 @@ class KnownPurchases:
     ) -> Purchase | NoPurchase:
         """Return nodes to buy for a gang; a purchase without nodes says that it fits already."""
         left = {pool.name: pool.nodes_left for pool in pools}
-        request = _request(pending, snapshot, now_s)
+        request = _request(pending, snapshot, pools, now_s)
         known = self._found.get(request)
         if known is not None and _holds(*known, left):
             return known[0]
@@ -54,15 +52,18 @@ class KnownPurchases:
         return found
 
 
-def _request(pending: PendingGang, snapshot: Snapshot, now_s: float) -> _Request:
-    """Return what an answer depends on, beside the pools."""
+def _request(
+    pending: PendingGang, snapshot: Snapshot, pools: Sequence[NodePool], now_s: float
+) -> _Request:
+    """Return what an answer depends on, beside how many nodes pools have left."""
     left_s = wait_left_s(pending, now_s)
+    in_time = None if left_s is None else tuple(pool.count_within(left_s) for pool in pools)
     free = tuple(_free(snapshot.cluster.capacity(one)) for one in pending.pod_classes)
     return (
         pending.request_fingerprint or pending.gang.id,
         pending.gang.price_max,
         may_use_spot(pending),
-        None if left_s is None else int(left_s // _STEP_S),
+        in_time,
         free,
     )
 

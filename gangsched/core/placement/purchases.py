@@ -66,7 +66,9 @@ def cheapest_purchase(
     found, left_s = _cheapest_of_types(waiting, snapshot, usable), wait_left_s(waiting, now_s)
     if left_s is None or isinstance(found, NoPurchase) or found.arrival_s <= left_s:
         return found
-    in_time = [replace(pool, nodes_left=pool.count_within(left_s)) for pool in usable]
+    in_time = [
+        replace(pool, nodes_left=min(pool.nodes_left, pool.count_within(left_s))) for pool in usable
+    ]
     sooner = _cheapest_of_types(waiting, snapshot, in_time)
     return sooner if isinstance(sooner, Purchase) else _first_there(waiting, snapshot, usable)
 

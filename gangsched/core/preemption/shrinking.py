@@ -6,7 +6,7 @@ are paid meanwhile. What is saved is the price of the nodes that become free, fo
 gangs are expected to run.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gangsched.core.model.ids import GangId, NodeName
@@ -42,8 +42,8 @@ def find_shrinking(
         StoppedError: the watcher of the snapshot's progress ended it.
 
     """
-    search = _Search(defragmenter, prices, settled_s)
-    idle = tuple(name for name in prices if not search.gangs_on(name))
+    search = _Search(defragmenter, prices, settled_s, _gangs_on(defragmenter, prices))
+    idle = tuple(name for name, gangs in search.gangs_on.items() if not gangs)
     found = sorted(search.candidates(), key=lambda one: (one.lost - one.saved, one.nodes))
     for one in found[:_TRIED]:
         plan = defragmenter.free_nodes(one.nodes, avoid=idle)
@@ -52,30 +52,44 @@ def find_shrinking(
     return None
 
 
+def _gangs_on(
+    defragmenter: Defragmenter, nodes: Iterable[NodeName]
+) -> dict[NodeName, frozenset[GangId]]:
+    """Return the gangs with pods on each node, or with assignments there."""
+    cluster = defragmenter.snapshot.cluster
+    rows = ((name, cluster.rows.get(name)) for name in nodes)
+    return {
+        name: frozenset() if row is None else frozenset(cluster.gangs_by_row.get(row, ()))
+        for name, row in rows
+    }
+
+
 @dataclass(slots=True)
 class _Search:
     defragmenter: Defragmenter
     prices: Mapping[NodeName, float]
     settled_s: float
-
-    def gangs_on(self, name: NodeName) -> frozenset[GangId]:
-        """Return the gangs with pods on a node, or with assignments there."""
-        cluster = self.defragmenter.snapshot.cluster
-        row = cluster.rows.get(name)
-        return frozenset(cluster.gangs_by_row.get(row, ())) if row is not None else frozenset()
+    gangs_on: Mapping[NodeName, frozenset[GangId]]
 
     def candidates(self) -> list[Shrinking]:
         """Return what each set of gangs that shares a node would save, if it is worth it."""
-        running = {gang.gang.id: gang for gang in self.defragmenter.snapshot.running}
-        groups = {gangs for name in self.prices if (gangs := self.gangs_on(name))}
+        snapshot = self.defragmenter.snapshot
+        running = {gang.gang.id: gang for gang in snapshot.running}
+        groups = {gangs for gangs in self.gangs_on.values() if gangs}
+        nodes_of: dict[GangId, list[NodeName]] = {}
+        for name, gangs in self.gangs_on.items():
+            for gang in gangs:
+                nodes_of.setdefault(gang, []).append(name)
         found = []
         for group in sorted(groups, key=sorted):
+            snapshot.progress.check()
             if not all(gang in running and self._may_move(running[gang]) for gang in group):
                 continue
-            nodes = tuple(sorted(one for one in self.prices if self._left_by(one, group)))
+            touched = {name for gang in group for name in nodes_of[gang]}
+            nodes = tuple(sorted(one for one in touched if self.gangs_on[one] <= group))
             saved = sum(
                 self.prices[name]
-                * max(self._left_s(running[gang]) for gang in self.gangs_on(name))
+                * max(self._left_s(running[gang]) for gang in self.gangs_on[name])
                 / 3600
                 for name in nodes
             )
@@ -83,10 +97,6 @@ class _Search:
             if saved > lost:
                 found.append(Shrinking((), nodes, saved, lost))
         return found
-
-    def _left_by(self, name: NodeName, group: frozenset[GangId]) -> bool:
-        gangs = self.gangs_on(name)
-        return bool(gangs) and gangs <= group
 
     def _may_move(self, gang: RunningGang) -> bool:
         ran_s = self.defragmenter.now_s - gang.started_s

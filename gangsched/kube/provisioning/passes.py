@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 from gangsched.core.model.ids import GangId
+from gangsched.core.progress import Progress
 from gangsched.kube.client.errors import Forbidden, KubeError, NotFound
 
 log = logging.getLogger(__name__)
@@ -48,9 +49,23 @@ async def repeat_passes(
 
 async def pass_once(step: Callable[[], Awaitable[None]]) -> None:
     """Delete what an earlier setting left, by one pass, and do nothing more until cancelled."""
-    with suppress(NotFound, Forbidden):  # such a cluster has nothing of ours
+    with suppress(NotFound, Forbidden):  # no such kind or namespace, or an older role
         await step()
     await asyncio.Event().wait()
+
+
+@contextmanager
+def stopped_after(progress: Progress, limit_s: float) -> Iterator[None]:
+    """Stop what watches a progress, in threads, unless the block ends before."""
+
+    def stop() -> None:
+        progress.stopped = True
+
+    timer = asyncio.get_running_loop().call_later(limit_s, stop)
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 async def guarded(subject: str, work: Awaitable[T]) -> T | None:

@@ -16,6 +16,7 @@ from gangsched.core.model.node_pools import NodePool, NoPurchase, Purchase
 from gangsched.core.model.pods import Taint
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.placement.fill import is_feasible
+from gangsched.core.placement.known_purchases import KnownPurchases
 from gangsched.core.placement.purchases import cheapest_purchase, purchase_remedy
 
 
@@ -241,3 +242,17 @@ def test_no_other_counts_are_cheaper(shapes, roles, there, wait_max_s):
     else:
         assert found.price == min(prices)
         assert found.proved
+
+
+def test_a_wait_limit_is_searched_for_again_only_when_other_nodes_are_in_time():
+    """A gang that waits long must not use up the searches of other gangs."""
+    known = KnownPurchases(searches_max=3)
+    slow, quick = pool("slow", price=50.0, arrival_s=900.0), pool("quick", arrival_s=60.0)
+    snapshot = an_engine().view.snapshot_all(0.0)
+    wanted = eights(4, wait_max_s=1200.0)
+    found = [
+        known.cheapest(wanted, snapshot, (slow, quick), float(now_s)).nodes
+        for now_s in range(0, 1800, 7)
+    ]
+    assert set(found[:43]) == {(("slow", 4),)}
+    assert set(found[43:]) == {(("quick", 4),)}

@@ -13,6 +13,7 @@ from dataclasses import replace
 from gangsched.autoscaling_config import KarpenterConfig, KarpenterPool
 from gangsched.core.engine.view import EngineView
 from gangsched.core.model.ids import NodeName
+from gangsched.core.model.refusal import plural
 from gangsched.core.policy import Placer
 from gangsched.core.preemption.defragmentation import Budget, Defragmenter
 from gangsched.core.preemption.shrinking import Shrinking, find_shrinking
@@ -20,7 +21,7 @@ from gangsched.core.progress import Progress, StoppedError
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.provisioning.karpenter.calls import NodeCalls
 from gangsched.kube.provisioning.karpenter.objects import NodeClaim
-from gangsched.kube.provisioning.passes import Hint, guarded
+from gangsched.kube.provisioning.passes import Hint, guarded, in_parallel, stopped_after
 
 log = logging.getLogger(__name__)
 
@@ -72,26 +73,25 @@ class GangMoves:
         snapshot = replace(snapshot, progress=progress)
         protected, budget = snapshot.rules.protected, Budget(gangs=_GANGS_MAX)
         defragmenter = Defragmenter(snapshot, self._placer, now_s, budget, protected)
-        timer = asyncio.get_running_loop().call_later(
-            _SEARCH_S, lambda: setattr(progress, "stopped", True)
-        )
         try:
-            return await asyncio.to_thread(
-                find_shrinking, defragmenter, prices, self._settled_s or 0.0
-            )
+            with stopped_after(progress, _SEARCH_S):
+                return await asyncio.to_thread(
+                    find_shrinking, defragmenter, prices, self._settled_s or 0.0
+                )
         except StoppedError:
             log.info("no moves were found within %g s", _SEARCH_S)
             return None
-        finally:
-            timer.cancel()
 
     async def _begin(self, found: Shrinking, snapshot: Snapshot, now_s: float) -> None:
         moved = {move.gang for move in found.moves}
         saves_s = [gang.save_s or 0.0 for gang in snapshot.running if gang.gang.id in moved]
-        for node in found.nodes:
-            stops = self._calls.announce_stop(node, now_s + max(saves_s, default=0.0))
-            await guarded(f"node {node}", stops)
-        count = f"{len(found.nodes)} {'node' if len(found.nodes) == 1 else 'nodes'}"
+        at_s = now_s + max(saves_s, default=0.0)
+
+        async def announce(node: NodeName) -> None:
+            await guarded(f"node {node}", self._calls.announce_stop(node, at_s))
+
+        await in_parallel(announce, found.nodes)
+        count = plural(len(found.nodes), "node")
         saves = f"{found.saved - found.lost:,.2f} $"
         log.info("moving %s so that %s can be given back", ", ".join(sorted(moved)), count)
         for gang in sorted(moved):

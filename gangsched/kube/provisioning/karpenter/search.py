@@ -13,6 +13,7 @@ from gangsched.core.quota.spending import spending_refusal
 from gangsched.core.snapshot import Snapshot
 from gangsched.kube.provisioning.karpenter.objects import NodePoolState
 from gangsched.kube.provisioning.karpenter.pools import within_limits
+from gangsched.kube.provisioning.passes import stopped_after
 
 _SEARCH_S = 10.0
 
@@ -29,22 +30,18 @@ async def search_nodes(
     progress = Progress(pending.gang.id)
     snapshot = replace(snapshot, progress=progress)
     pools = [pool for pool in pools if pool.nodes_left > 0]
-    timer = asyncio.get_running_loop().call_later(
-        _SEARCH_S, lambda: setattr(progress, "stopped", True)
-    )
     try:
-        while pools:
-            found = await asyncio.to_thread(cheapest_purchase, pending, snapshot, pools, now_s)
-            if not isinstance(found, Purchase):
-                return found
-            if within_limits(found.nodes, settings, states):
-                return _within_budget(pending, snapshot, found)
-            dearest = max(dict(found.nodes), key=lambda name: settings[name].price)
-            pools = [pool for pool in pools if pool.name != dearest]
+        with stopped_after(progress, _SEARCH_S):
+            while pools:
+                found = await asyncio.to_thread(cheapest_purchase, pending, snapshot, pools, now_s)
+                if not isinstance(found, Purchase):
+                    return found
+                if within_limits(found.nodes, settings, states):
+                    return _within_budget(pending, snapshot, found)
+                dearest = max(dict(found.nodes), key=lambda name: settings[name].price)
+                pools = [pool for pool in pools if pool.name != dearest]
     except StoppedError:
         return NoPurchase(f"the search for its nodes took more than {_SEARCH_S:g} s")
-    finally:
-        timer.cancel()
     return NoPurchase("no pool may make more nodes for it")
 
 
