@@ -3,12 +3,13 @@
 import random
 
 import pytest
+from effort import seeds
 from mutate import bad
 from targets import FREE, targets
 from watched import arm, disarm, tried
 
 NAMES = list(targets(None))
-_TRIES = 100
+_TRIES = seeds(100)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -17,7 +18,7 @@ def test_bad_input_is_answered(name, tmp_path):
     target, documents = targets(tmp_path)[name]
     rng = random.Random(name)
     try:
-        for _ in range(_TRIES):
+        for _ in _TRIES:
             arm()
             tried(target, bad(rng.choice(documents), rng, free=name in FREE), tmp_path / "input")
     finally:

@@ -4,12 +4,13 @@ A GPU in use is never repartitioned. Only the kubelet knows which GPU of a node 
 GPUs of one layout count as idle only if no resource that they offer is in use on that node.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gangsched.core.bounds import AMOUNT, CUTS_TRIED, DOMAINS_TRIED
 from gangsched.core.cluster.node_table import Mask
@@ -28,6 +29,7 @@ from gangsched.core.placement.constraints import (
     resolve_constraints,
 )
 from gangsched.core.placement.demand import pod_classes
+from gangsched.core.placement.optimal.solver import cp_model
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
 

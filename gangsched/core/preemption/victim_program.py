@@ -5,13 +5,15 @@ of a level, exactly one domain is chosen. The program has only sums of quota; th
 rest.
 """
 
+from __future__ import annotations
+
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
+from gangsched.core.placement.optimal.solver import cp_model
 from gangsched.core.preemption.victim_options import VictimOption
 from gangsched.core.snapshot import Snapshot
 

@@ -6,11 +6,12 @@ placer then places that set. A set that it cannot place is ruled out, and the ne
 the result is never worse than planning one after the other.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gangsched.core.bounds import AMOUNT
 from gangsched.core.cluster.node_table import Ints
@@ -25,6 +26,7 @@ from gangsched.core.placement.constraints import (
     resolve_constraints,
 )
 from gangsched.core.placement.demand import PodClass, pod_classes
+from gangsched.core.placement.optimal.solver import cp_model
 from gangsched.core.snapshot import Snapshot
 
 BATCH_MAX = 20
