@@ -29,9 +29,9 @@ from gangsched.core.placement.constraints import (
     resolve_constraints,
 )
 from gangsched.core.placement.demand import pod_classes
-from gangsched.core.placement.optimal.solver import cp_model
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
+from gangsched.core.solver import cp_model
 
 _SECONDS = 1.0
 """Deterministic seconds for one choice of layouts; the models have tens of integers."""

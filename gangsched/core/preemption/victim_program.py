@@ -13,9 +13,9 @@ from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
 from gangsched.core.model.gangs import PendingGang
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
-from gangsched.core.placement.optimal.solver import cp_model
 from gangsched.core.preemption.victim_options import VictimOption
 from gangsched.core.snapshot import Snapshot
+from gangsched.core.solver import cp_model
 
 _BUDGET = 0.02
 """Deterministic seconds; ten times as many found nothing cheaper on the loads of the benchmark."""

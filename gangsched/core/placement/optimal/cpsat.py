@@ -11,7 +11,7 @@ from enum import Enum, auto
 from math import ceil
 
 from gangsched.core.placement.optimal.linear import Linear
-from gangsched.core.placement.optimal.solver import cp_model
+from gangsched.core.solver import cp_model
 
 _WALL_S = 20.0
 _UNBOUNDED = 2**60

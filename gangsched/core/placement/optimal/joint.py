@@ -26,8 +26,8 @@ from gangsched.core.placement.constraints import (
     resolve_constraints,
 )
 from gangsched.core.placement.demand import PodClass, pod_classes
-from gangsched.core.placement.optimal.solver import cp_model
 from gangsched.core.snapshot import Snapshot
+from gangsched.core.solver import cp_model
 
 BATCH_MAX = 20
 """The number of gangs planned together; with more, proofs take seconds."""
