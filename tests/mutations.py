@@ -62,7 +62,7 @@ def broken(text: str, sample: Sample) -> str:
 
 def seen_by(copy: Path, tests: tuple[str, ...]) -> str:
     """Run tests in a copy of the tree until one fails; return which, or nothing."""
-    environment = os.environ | {"HYPOTHESIS_PROFILE": "quick", "PYTHONPATH": str(copy)}
+    environment = os.environ | {"PYTHONPATH": str(copy)}
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", *tests]
     command += ["-p", "no:cacheprovider"]
     done = subprocess.run(

@@ -177,3 +177,17 @@ def test_no_class_inherits_the_engine():
         if any(ast.unparse(base).split(".")[-1] == "Engine" for base in node.bases)
     }
     assert not heirs, "wrap it: see SchedulingEngine"
+
+
+def test_the_solver_is_imported_by_its_own_module_alone():
+    """It takes a second and 80 MB: gangsched.core.solver loads it with the first program."""
+    importers = {
+        name
+        for name, path in modules().items()
+        for node in nodes_of(path, "ortools")
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("ortools")
+        or isinstance(node, ast.Import)
+        and any(a.name.startswith("ortools") for a in node.names)
+    }
+    assert importers == {"gangsched.core.solver"}

@@ -80,6 +80,8 @@ def until(
 ) -> Found:
     """Wait until `holds` returns something true, and return that.
 
+    What takes long to answer is asked less often: it would keep the machine from what it asks for.
+
     Raises:
         AssertionError: it did not in time; the message ends with what `shown` returns.
 
@@ -87,11 +89,12 @@ def until(
     deadline = Deadline(quick_s)
     while True:
         overdue = deadline.over()  # a last look comes after the deadline
+        asked_s = time.monotonic()
         if found := holds():
             return found
         if overdue:
             raise AssertionError(_in_vain(what, deadline, shown))
-        time.sleep(every_s)
+        time.sleep(max(every_s, min(time.monotonic() - asked_s, 1.0)))
 
 
 def stays(holds: Callable[[], object], seconds: float) -> bool:

@@ -1,22 +1,18 @@
 """Helpers for tests on a real cluster: create, read, wait, and inject faults."""
 
 import contextlib
-import io
 import itertools
 import json
-import os
-import sys
 import uuid
 from collections.abc import Iterator
-from unittest.mock import patch
 
 import yaml
 from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
+from own_commands import run_here
 from waiting import ended, patience_s, stays, until
 
-from gangsched.cli.main import main
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.local.plane import client_environment
 
@@ -119,21 +115,9 @@ class Cluster:
     def gangsched(self, *arguments) -> tuple[int, str]:
         """Run our own command in a terminal of 80 columns; return its exit code and output.
 
-        It runs in this process: one of its own takes two seconds to begin, and a minute on busy
-        cores.
+        It runs in this process: one of its own takes a minute to begin on busy cores.
         """
-        out, err, code = io.StringIO(), io.StringIO(), 0
-        with (
-            patch.dict(os.environ, client_environment(self.plane) | {"COLUMNS": "80"}),
-            patch.object(sys, "argv", ["gangsched", *arguments]),
-            contextlib.redirect_stdout(out),
-            contextlib.redirect_stderr(err),
-        ):
-            try:
-                main()
-            except SystemExit as end:
-                code = end.code or 0
-        return code, out.getvalue() + err.getvalue()
+        return run_here(arguments, client_environment(self.plane) | {"COLUMNS": "80"})
 
     def apply(self, namespace: str, text: str) -> str:
         return self.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)

@@ -10,7 +10,7 @@ from waiting import patience_s
 
 from gangsched.local.plane import client_environment
 
-pytestmark = pytest.mark.by("direct")  # it reads what the binding wrote
+pytestmark = pytest.mark.by("extender")  # it reads what the binding wrote
 
 TOOLS = {"explain", "queue", "when", "what_if", "history", "docs"}
 JOB = """

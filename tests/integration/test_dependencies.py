@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-pytestmark = pytest.mark.by("direct")  # the job does not see who binds
+pytestmark = pytest.mark.by("extender")  # the job does not see who binds
 
 PLACE = (
     "--image", "none", "--node-selector", "gangsched.io/node-kind=process",

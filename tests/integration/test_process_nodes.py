@@ -17,17 +17,43 @@ from waiting import patience_s, until
 from gangsched.api.timestamps import rfc3339
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import Plane, PlaneOptions, client_environment
-from gangsched.local.processes import marked
+from gangsched.local.processes import UNBUFFERED, marked
 
 MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
 
 
+class Isolated(Cluster):
+    """A control plane, and the namespace in which pods run with one isolation."""
+
+    def __init__(self, plane) -> None:
+        super().__init__(plane, "direct")
+        self.home = self.new_namespace()
+
+    def in_home(self, *arguments: str) -> str:
+        """Return what kubectl says in the namespace."""
+        return self.kubectl(*arguments, "-n", self.home)
+
+
+@pytest.fixture(scope="module")
+def plane():
+    """A control plane with process nodes."""
+    options = PlaneOptions(binding="direct", isolation=MODES[0])
+    with a_plane("test-isolations", NodeFile(nodes=(PROCESS,)), options) as started:
+        yield started
+
+
 @pytest.fixture(scope="module", params=MODES)
-def node(request):
-    """A control plane with process nodes of one isolation."""
-    options = PlaneOptions(binding="direct", isolation=request.param)
-    with a_plane(f"test-{request.param}", NodeFile(nodes=(PROCESS,)), options) as plane:
-        yield Cluster(plane, "direct")
+def node(plane, request):
+    """The control plane with an agent of one isolation."""
+    command = list(plane.programs.get("agent").command)
+    command[command.index("--isolation") + 1] = request.param
+    plane.programs.stop("agent")
+    (plane.programs.logs / "agent.log").write_text("")
+    plane.programs.start("agent", command, UNBUFFERED)
+    found = Isolated(plane)
+    found.wait(lambda: mode(found) == request.param, f"a node that isolates by {request.param}")
+    yield found
+    found.remove_namespace(found.home)
 
 
 def mode(node) -> str:
@@ -54,15 +80,15 @@ def run(node, name, script, *, folder=None, **spec) -> None:
             **spec,
         },
     }
-    node.core.create_namespaced_pod("default", body)
+    node.core.create_namespaced_pod(node.home, body)
 
 
 def phase(node, name) -> str:
-    return node.core.read_namespaced_pod(name, "default").status.phase
+    return node.core.read_namespaced_pod(name, node.home).status.phase
 
 
 def conditions(node, name) -> dict:
-    found = node.core.read_namespaced_pod(name, "default").status.conditions
+    found = node.core.read_namespaced_pod(name, node.home).status.conditions
     return {one.type: one for one in found}
 
 
@@ -70,15 +96,15 @@ def ended(node, name, wanted="Succeeded"):
     """Wait for the end of a pod and return its log."""
     node.wait(lambda: phase(node, name) in ("Succeeded", "Failed"), f"{name} to end")
     assert phase(node, name) == wanted
-    return node.kubectl("logs", name)
+    return node.in_home("logs", name)
 
 
 def remove(node, *names) -> None:
     for name in names:
-        node.core.delete_namespaced_pod(name, "default")
+        node.core.delete_namespaced_pod(name, node.home)
     node.wait(
         lambda: (
-            not {p.metadata.name for p in node.core.list_namespaced_pod("default").items}
+            not {p.metadata.name for p in node.core.list_namespaced_pod(node.home).items}
             & set(names)
         ),
         "the pods to go",
@@ -93,10 +119,10 @@ def test_the_node_says_how_it_isolates(node):
 
 def test_environment_and_files(node):
     node.core.create_namespaced_config_map(
-        "default", {"metadata": {"name": "code"}, "data": {"a.sh": "echo from the file\n"}}
+        node.home, {"metadata": {"name": "code"}, "data": {"a.sh": "echo from the file\n"}}
     )
     node.core.create_namespaced_secret(
-        "default", {"metadata": {"name": "key"}, "stringData": {"token": "hush"}}
+        node.home, {"metadata": {"name": "key"}, "stringData": {"token": "hush"}}
     )
     env = [
         {"name": "A", "value": "a"},
@@ -142,7 +168,7 @@ def test_environment_and_files(node):
 def keep(node, name, *, kept=True) -> None:
     """Have the object of a deleted pod stay to be looked at, or stay no longer."""
     finalizers = ["test.gangsched.io/looked-at"] if kept else None
-    node.core.patch_namespaced_pod(name, "default", {"metadata": {"finalizers": finalizers}})
+    node.core.patch_namespaced_pod(name, node.home, {"metadata": {"finalizers": finalizers}})
 
 
 ON_AND_ON = 'touch "$0/ready"; while :; do sleep 0.1; done'
@@ -163,8 +189,8 @@ def test_a_pod_that_is_stopped_keeps_what_others_say_of_it(node, tmp_path):
         "reason": "PreemptionByScheduler",
         "lastTransitionTime": rfc3339(),  # one that is old is taken back by Kubernetes
     }
-    node.core.patch_namespaced_pod_status("stopped", "default", {"status": {"conditions": [why]}})
-    node.core.delete_namespaced_pod("stopped", "default")
+    node.core.patch_namespaced_pod_status("stopped", node.home, {"status": {"conditions": [why]}})
+    node.core.delete_namespaced_pod("stopped", node.home)
     node.wait(lambda: phase(node, "stopped") == "Succeeded", "it to end")
     after = conditions(node, "stopped")
     assert after["DisruptionTarget"].reason == "PreemptionByScheduler"
@@ -189,7 +215,7 @@ def test_exit_codes_and_signals(node):
     run(node, "absent", "", container={"command": ["no-such-program"]})
     for name, code in (("three", 3), ("signal", 143), ("absent", 127)):
         node.wait(lambda n=name: phase(node, n) == "Failed", f"{name} to fail")
-        pod = node.core.read_namespaced_pod(name, "default")
+        pod = node.core.read_namespaced_pod(name, node.home)
         assert pod.status.container_statuses[0].state.terminated.exit_code == code
     remove(node, "three", "signal", "absent")
 
@@ -198,12 +224,12 @@ def test_restarts_and_previous_log(node):
     run(node, "again", 'echo "run at $(date +%s%N)"; exit 1', restartPolicy="Always")
     node.wait(
         lambda: (
-            (s := node.core.read_namespaced_pod("again", "default").status.container_statuses)
+            (s := node.core.read_namespaced_pod("again", node.home).status.container_statuses)
             and s[0].restart_count >= 1
         ),
         "a restart",
     )
-    previous = node.kubectl("logs", "again", "--previous")
+    previous = node.in_home("logs", "again", "--previous")
     assert previous.startswith("run at")
     remove(node, "again")
 
@@ -212,7 +238,7 @@ def test_logs_follow_until_the_end(node, tmp_path):
     wait = 'while [ ! -e "$0/followed" ]; do sleep 0.1; done'
     run(node, "slow", f"echo line 1; {wait}; echo line 2; echo line 3", folder=tmp_path)
     node.wait(lambda: phase(node, "slow") == "Running", "the start")
-    follow = [node.plane.info()["kubectl"], "logs", "-f", "slow"]
+    follow = [node.plane.info()["kubectl"], "logs", "-n", node.home, "-f", "slow"]
     with subprocess.Popen(
         follow, env=client_environment(node.plane), stdout=subprocess.PIPE, text=True
     ) as following:
@@ -222,7 +248,7 @@ def test_logs_follow_until_the_end(node, tmp_path):
             assert following.stdout.read() == "line 2\nline 3\n"
         finally:
             following.kill()
-    assert node.kubectl("logs", "slow", "--tail=1") == "line 3\n"
+    assert node.in_home("logs", "slow", "--tail=1") == "line 3\n"
     remove(node, "slow")
 
 
@@ -236,7 +262,7 @@ def test_the_grace_period_is_kept_then_ended(node, tmp_path):
         node.wait((folder / "ready").exists, f"{name} to have set its trap")
     remove(node, "polite")
     keep(node, "stubborn")
-    due = node.core.delete_namespaced_pod("stubborn", "default").metadata.deletion_timestamp
+    due = node.core.delete_namespaced_pod("stubborn", node.home).metadata.deletion_timestamp
     node.wait(lambda: phase(node, "stubborn") == "Failed", "it to be killed")
     # The API server adds the grace period to the moment at which it was asked.
     assert conditions(node, "stubborn")["Ready"].last_transition_time >= due
@@ -307,11 +333,11 @@ def test_a_missing_config_map_is_reported_and_then_used(node):
         volumes=[{"name": "late", "configMap": {"name": "late"}}],
     )
     node.wait(
-        lambda: any("configmap 'late' not found" in m for _, m in node.events("default")),
+        lambda: any("configmap 'late' not found" in m for _, m in node.events(node.home)),
         "the Event",
     )
     node.core.create_namespaced_config_map(
-        "default", {"metadata": {"name": "late"}, "data": {"key": "here"}}
+        node.home, {"metadata": {"name": "late"}, "data": {"key": "here"}}
     )
     assert ended(node, "waits") == "here"
     remove(node, "waits")
@@ -320,7 +346,7 @@ def test_a_missing_config_map_is_reported_and_then_used(node):
 def test_an_unsupported_volume_is_reported(node):
     run(node, "odd", "true", volumes=[{"name": "n", "nfs": {"server": "x", "path": "/"}}])
     node.wait(
-        lambda: any("no volume of kind nfs 'n'" in m for _, m in node.events("default")),
+        lambda: any("no volume of kind nfs 'n'" in m for _, m in node.events(node.home)),
         "the Event",
     )
     remove(node, "odd")
@@ -361,7 +387,7 @@ def test_two_jobs_use_one_port_at_once(node):
             "template": {"spec": {"containers": [container]}},
         }
         node.create_job(
-            "default",
+            node.home,
             {
                 "apiVersion": "kubeflow.org/v1",
                 "kind": "PyTorchJob",
@@ -370,10 +396,10 @@ def test_two_jobs_use_one_port_at_once(node):
             },
         )
     for who in ("ada", "bob"):
-        node.wait(lambda w=who: node.is_true("default", w, "Succeeded"), who)
-        node.wait(lambda w=who: f"heard {w}" in node.kubectl("logs", f"{w}-worker-0"), "its word")
+        node.wait(lambda w=who: node.is_true(node.home, w, "Succeeded"), who)
+        node.wait(lambda w=who: f"heard {w}" in node.in_home("logs", f"{w}-worker-0"), "its word")
         node.custom.delete_namespaced_custom_object(
-            "kubeflow.org", "v1", "default", "pytorchjobs", who
+            "kubeflow.org", "v1", node.home, "pytorchjobs", who
         )
 
 
@@ -417,6 +443,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
+@pytest.mark.parametrize("node", ["none"], indirect=True)
 def test_health_and_readiness(node):
     base = node.plane.info()["metrics"].removesuffix("/metrics")
 

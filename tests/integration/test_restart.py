@@ -7,6 +7,8 @@ import pytest
 
 from gangsched.kube.decoding.quantities import parse_timestamp
 
+pytestmark = pytest.mark.by("direct")  # what is restored is complete before anything is bound
+
 GPU = "nvidia.com/gpu"
 KWOK = {"gangsched.io/node-kind": "kwok"}
 

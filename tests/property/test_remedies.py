@@ -15,7 +15,7 @@ POLICIES = Policies(Fifo(), Pack(), Drf(), Easy(), Cheapest())
 
 def test_every_remedy_is_true():
     tried = 0
-    for seed in seeds(40):
+    for seed in seeds(100):
         scene = a_scene(seed)
         for one in advised(scene.play(POLICIES), POLICIES):
             for remedy in one.refusal.remedies:

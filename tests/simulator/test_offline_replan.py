@@ -51,6 +51,7 @@ def test_a_job_larger_than_the_cluster_is_said():
         replan([node("n0")], [Job("big", 0.0, 1.0, 2, 8)], SRTF, free)
 
 
+@pytest.mark.long  # `make bench NAME=muri` compares all four traces
 @pytest.mark.skipif(
     not (ROOT.parent / "shared" / "data" / "muri").is_dir(), reason="Muri's traces are not here"
 )

@@ -4,12 +4,13 @@ A GPU in use is never repartitioned. Only the kubelet knows which GPU of a node 
 GPUs of one layout count as idle only if no resource that they offer is in use on that node.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gangsched.core.bounds import AMOUNT, CUTS_TRIED, DOMAINS_TRIED
 from gangsched.core.cluster.node_table import Mask
@@ -30,6 +31,7 @@ from gangsched.core.placement.constraints import (
 from gangsched.core.placement.demand import pod_classes
 from gangsched.core.policy import Placer
 from gangsched.core.snapshot import Snapshot
+from gangsched.core.solver import cp_model
 
 _SECONDS = 1.0
 """Deterministic seconds for one choice of layouts; the models have tens of integers."""

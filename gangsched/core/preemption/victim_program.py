@@ -5,8 +5,9 @@ of a level, exactly one domain is chosen. The program has only sums of quota; th
 rest.
 """
 
+from __future__ import annotations
+
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gangsched.core.cluster.node_table import Ints
 from gangsched.core.cluster.state import Cluster
@@ -14,6 +15,7 @@ from gangsched.core.model.gangs import PendingGang
 from gangsched.core.placement.constraints import MisconfiguredError, resolve_constraints
 from gangsched.core.preemption.victim_options import VictimOption
 from gangsched.core.snapshot import Snapshot
+from gangsched.core.solver import cp_model
 
 _BUDGET = 0.02
 """Deterministic seconds; ten times as many found nothing cheaper on the loads of the benchmark."""

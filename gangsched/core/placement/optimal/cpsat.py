@@ -4,13 +4,14 @@ One worker, a fixed seed and deterministic time make two runs of one program equ
 only a guard against a machine that stalls.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import ceil
 
-from ortools.sat.python import cp_model
-
 from gangsched.core.placement.optimal.linear import Linear
+from gangsched.core.solver import cp_model
 
 _WALL_S = 20.0
 _UNBOUNDED = 2**60

@@ -6,11 +6,12 @@ placer then places that set. A set that it cannot place is ruled out, and the ne
 the result is never worse than planning one after the other.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from gangsched.core.bounds import AMOUNT
 from gangsched.core.cluster.node_table import Ints
@@ -26,6 +27,7 @@ from gangsched.core.placement.constraints import (
 )
 from gangsched.core.placement.demand import PodClass, pod_classes
 from gangsched.core.snapshot import Snapshot
+from gangsched.core.solver import cp_model
 
 BATCH_MAX = 20
 """The number of gangs planned together; with more, proofs take seconds."""
