@@ -185,9 +185,7 @@ def test_the_solver_is_imported_by_its_own_module_alone():
         name
         for name, path in modules().items()
         for node in nodes_of(path, "ortools")
-        if isinstance(node, ast.ImportFrom)
-        and (node.module or "").startswith("ortools")
-        or isinstance(node, ast.Import)
-        and any(a.name.startswith("ortools") for a in node.names)
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("ortools"))
+        or (isinstance(node, ast.Import) and any(a.name.startswith("ortools") for a in node.names))
     }
     assert importers == {"gangsched.core.solver"}
