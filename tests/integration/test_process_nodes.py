@@ -20,6 +20,8 @@ from gangsched.local.plane import Plane, PlaneOptions, client_environment
 from gangsched.local.processes import UNBUFFERED, marked
 
 MODES = ["root", "user", "none"] if os.geteuid() == 0 else ["user", "none"]
+ONCE = pytest.mark.parametrize("node", MODES[-1:], indirect=True)
+"""For what has no part in how pods are isolated."""
 
 
 class Isolated(Cluster):
@@ -220,6 +222,7 @@ def test_exit_codes_and_signals(node):
     remove(node, "three", "signal", "absent")
 
 
+@ONCE
 def test_restarts_and_previous_log(node):
     run(node, "again", 'echo "run at $(date +%s%N)"; exit 1', restartPolicy="Always")
     node.wait(
@@ -234,6 +237,7 @@ def test_restarts_and_previous_log(node):
     remove(node, "again")
 
 
+@ONCE
 def test_logs_follow_until_the_end(node, tmp_path):
     wait = 'while [ ! -e "$0/followed" ]; do sleep 0.1; done'
     run(node, "slow", f"echo line 1; {wait}; echo line 2; echo line 3", folder=tmp_path)
@@ -269,7 +273,7 @@ def test_the_grace_period_is_kept_then_ended(node, tmp_path):
     keep(node, "stubborn", kept=False)
 
 
-@pytest.mark.parametrize("node", ["none"], indirect=True)
+@ONCE
 def test_changes_while_the_api_server_is_away_are_reported_later(node, tmp_path):
     wait = 'while [ ! -e "$0/told" ]; do sleep 0.1; done'
     # The kubelet makes $$ of $$$$, and so do we.
@@ -294,6 +298,7 @@ def test_changes_while_the_api_server_is_away_are_reported_later(node, tmp_path)
     remove(node, "ends")
 
 
+@ONCE
 def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):
     first = {
         "name": "first",
@@ -321,6 +326,7 @@ def test_init_containers_come_first_and_stop_the_pod_when_they_fail(node):
     remove(node, "ordered", "never")
 
 
+@ONCE
 def test_a_missing_config_map_is_reported_and_then_used(node):
     run(
         node,
@@ -343,6 +349,7 @@ def test_a_missing_config_map_is_reported_and_then_used(node):
     remove(node, "waits")
 
 
+@ONCE
 def test_an_unsupported_volume_is_reported(node):
     run(node, "odd", "true", volumes=[{"name": "n", "nfs": {"server": "x", "path": "/"}}])
     node.wait(
@@ -406,7 +413,7 @@ def test_two_jobs_use_one_port_at_once(node):
 # -- the control plane itself -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("node", ["none"], indirect=True)
+@ONCE
 def test_a_killed_up_is_cleaned_up_by_the_next_and_nothing_is_left_behind(node):
     """SIGKILL in the middle of `up`: the next finds what it had started; `down` leaves nothing.
 
@@ -443,7 +450,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-@pytest.mark.parametrize("node", ["none"], indirect=True)
+@ONCE
 def test_health_and_readiness(node):
     base = node.plane.info()["metrics"].removesuffix("/metrics")
 
