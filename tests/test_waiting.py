@@ -36,7 +36,7 @@ def test_a_machine_that_became_busier_has_longer(clock, comes, is_there):
     else:
         with pytest.raises(AssertionError, match="in vain for it"):
             waiting.until(lambda: clock.now_s > came_s, "it", 10)
-    assert clock.now_s == pytest.approx(min(comes, 4) * waiting.patience_s(10), abs=0.3)
+    assert clock.now_s == pytest.approx(min(comes, 4) * waiting.patience_s(10), abs=1.0)
 
 
 def test_a_command_is_run_to_its_end():

@@ -75,12 +75,13 @@ def until(
     what: str,
     quick_s: float = 30.0,
     *,
-    every_s: float = 0.1,
+    every_s: float | None = None,
     shown: Callable[[], str] = str,
 ) -> Found:
     """Wait until `holds` returns something true, and return that.
 
-    What takes long to answer is asked less often: it would keep the machine from what it asks for.
+    It asks every `every_s`; without that, ten times a second at first, and once a second in the
+    end: asking keeps the machine from what is waited for.
 
     Raises:
         AssertionError: it did not in time; the message ends with what `shown` returns.
@@ -89,12 +90,11 @@ def until(
     deadline = Deadline(quick_s)
     while True:
         overdue = deadline.over()  # a last look comes after the deadline
-        asked_s = time.monotonic()
         if found := holds():
             return found
         if overdue:
             raise AssertionError(_in_vain(what, deadline, shown))
-        time.sleep(max(every_s, min(time.monotonic() - asked_s, 1.0)))
+        time.sleep(every_s or min(max(0.1, deadline.waited_s() / 10), 1.0))
 
 
 def stays(holds: Callable[[], object], seconds: float) -> bool:
