@@ -52,6 +52,7 @@ def python(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture
 def gangsched(monkeypatch, capfd):
     """Return the command, run in this process: its exit code and what it said."""
+    monkeypatch.setenv("COLUMNS", "80")
 
     def run_it(*words: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["gangsched", *words])
@@ -74,10 +75,10 @@ def path(tmp_path):
 def test_a_comparison_is_written_and_resumed(path, tmp_path, gangsched):
     out = tmp_path / "out"
     words = ("simulate", str(path), "--compare", "order=fifo,shortest", "--seeds", "2")
-    done = python("-m", "gangsched", *words, "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    assert all(len(line) <= 80 for line in done.stdout.splitlines() if "report" not in line)
-    assert "order=shortest" in done.stdout
+    code, said, error = gangsched(*words, "--out", str(out))
+    assert code == 0, error
+    assert all(len(line) <= 80 for line in said.splitlines() if "report" not in line)
+    assert "order=shortest" in said
     page = (out / "report.html").read_text()
     assert "paired by seed" in page
     assert not re.findall(r'(?:src|href)="(?!#|data:)', page)  # it opens without a network

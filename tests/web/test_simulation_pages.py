@@ -1,12 +1,8 @@
 """A simulation in the pages: the journal that a run writes shows the run."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from builders import POLICIES
-from waiting import patience_s
+from own_commands import run_here
 
 from gangsched.cli.web import page_queues
 from gangsched.core.engine.gangs.member import State
@@ -19,16 +15,9 @@ DAY_S = 86_400.0
 def simulate(out, *options):
     """Run the command; return what it prints."""
     words = ("simulate", SCENARIO, "--seeds", "1", "--set", "horizon=1d", "--out", str(out))
-    done = subprocess.run(
-        [sys.executable, "-m", "gangsched", *words, *options],
-        env=os.environ | {"COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patience_s(100),
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    code, said = run_here((*words, *options), {"COLUMNS": "200"})
+    assert code == 0, said
+    return said
 
 
 @pytest.fixture(scope="module")
