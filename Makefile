@@ -10,7 +10,7 @@ TESTS ?=
 SAMPLES ?=
 WORKERS ?= 4
 UV := $(BIN)/uv pip install --quiet --python $(BIN)/python
-# Some users have Python keep no bytecode: each of a hundred processes would compile what it imports.
+# Some users disable the bytecode of Python. Each process of a test would compile what it imports.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
@@ -87,7 +87,7 @@ dashboards: $(VENV)/dev  ## Write manifests/monitoring/dashboards/ anew
 
 # One environment that grows by what is needed: run (gangsched alone), demo (and torch), dev (the
 # tools, without torch), ready (everything that the tests use), docs (the site's generator).
-# The scheduler never imports torch.
+# The scheduler never imports torch. Pods cannot write here, so what they import is compiled now.
 $(VENV)/run: pyproject.toml requirements-run.lock
 	@echo "setting up $(VENV)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -1,8 +1,8 @@
 """How much a run tries: `suite` for every change, `nightly` before a release.
 
-HYPOTHESIS_PROFILE names which. The first tries the same each time, and only so much as it takes to
-detect every change of `make mutations`. A nightly run tries ten times as much, with seeds that no
-run had before: they begin at NIGHT, a number that says the same again.
+HYPOTHESIS_PROFILE names which. The first tries the same each time, enough to detect every change of
+`make mutations`. A nightly run tries at least ten times as much, with seeds that no run had before:
+they begin at NIGHT, a number that repeats the run.
 """
 
 import os
@@ -31,6 +31,6 @@ settings.register_profile(
 
 
 def seeds(count: int) -> range:
-    """Return the seeds to try: four tenths of `count` in the suite, and at least one."""
+    """Return the seeds to try: `count` times the share of the profile, and at least one."""
     first = _NIGHT * 10_000 if PROFILE == "nightly" else 0
     return range(first, first + max(1, int(count * _SHARES[PROFILE])))

@@ -80,8 +80,8 @@ def until(
 ) -> Found:
     """Wait until `holds` returns something true, and return that.
 
-    It asks every `every_s`; without that, ten times a second at first, and once a second in the
-    end: asking keeps the machine from what is waited for.
+    It asks every `every_s`. Without that it asks ten times a second at first, and once a second
+    after ten seconds: each look takes CPU that the awaited work needs.
 
     Raises:
         AssertionError: it did not in time; the message ends with what `shown` returns.

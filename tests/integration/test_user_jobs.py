@@ -10,7 +10,7 @@ from cluster import GPU
 from test_jobset import jobset, replicated
 from test_pytorchjob import TOLERATE, UNTIL_TOLD, job, listens, tell
 
-pytestmark = pytest.mark.by("extender")  # the commands read objects, whoever binds
+pytestmark = pytest.mark.by("extender")  # the commands read objects, however pods are bound
 
 
 def rows(cluster, namespace, *options):
