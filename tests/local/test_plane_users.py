@@ -1,4 +1,4 @@
-"""The users of a local control plane: a token each, which the API server knows and no other reads."""
+"""The users of a local control plane: each has a token of its own, which the API server knows."""
 
 import csv
 
