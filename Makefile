@@ -116,7 +116,7 @@ $(VENV)/docs: $(VENV)/run requirements-docs.lock
 
 $(VENV)/ready: $(VENV)/run requirements-torch.lock
 	@echo "installing torch and the tools of the tests (about 4 GB the first time)"
-	@$(UV) --compile-bytecode --require-hashes -r requirements-torch.lock
+	@$(UV) --compile-bytecode --no-deps --require-hashes -r requirements-torch.lock
 	@touch $@ $(VENV)/demo $(VENV)/dev
 
 programs: $(VENV)/run
@@ -199,10 +199,13 @@ image: $(VENV)/run  ## The container image; FRESH=1: with Debian's newest, or MI
 	  $(if $(MIRROR),--mirror $(MIRROR)) $(if $(ARCH),--arch $(ARCH))
 
 # The largest is resolved first, and the others keep to its versions: what is tested is what runs.
+# Triton, a gigabyte that compiles kernels for GPUs, is left out of the tests and the demo, whose
+# locks are therefore installed without a resolution.
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 pyproject.toml \
   --no-emit-index-url --no-header --no-annotate --generate-hashes
+WITHOUT := --no-emit-package triton
 lock: $(VENV)/run  ## Resolve the dependencies anew
-	$(LOCK) --extra dev --extra torch -o requirements-torch.lock
+	$(LOCK) --extra dev --extra torch $(WITHOUT) -o requirements-torch.lock
 	$(LOCK) --extra dev --extra torch --extra frameworks -o requirements-frameworks.lock
 	$(LOCK) --extra dev --extra torch --extra llm --extra llm-tests -o requirements-llm.lock
 	$(LOCK) -c requirements-torch.lock --extra dev --extra torch --extra ray-clusters -o requirements-ray.lock
@@ -213,8 +216,7 @@ lock: $(VENV)/run  ## Resolve the dependencies anew
 	$(LOCK) -c requirements-torch.lock --extra experiments -o requirements-run.lock
 	$(LOCK) -c requirements-torch.lock --extra experiments --extra simulator \
 	  --extra initializers -o requirements-image.lock
-	$(LOCK) -c requirements-torch.lock --extra guides \
-	  --no-emit-package triton -o requirements-demo.lock
+	$(LOCK) -c requirements-torch.lock --extra guides $(WITHOUT) -o requirements-demo.lock
 
 clean:  ## Remove what was built here (the user's cache stays)
 	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis

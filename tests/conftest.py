@@ -4,7 +4,6 @@ With `pytest -n 4` (as `make test` does) the tests of one file, or of one shared
 together in one process: module fixtures and planes exist once.
 """
 
-import gc
 import re
 import sys
 from pathlib import Path
@@ -17,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from durations import Durations
 from effort import PROFILE
 from waiting import FACTOR, patience_s
+
+from gangsched.imports import collecting_nothing
 
 settings.load_profile(PROFILE)
 # Some users have Python keep no bytecode. Every worker would then compile all tests in every run.
@@ -51,10 +52,11 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: (_turn_of(item), _plane_of(item.nodeid)))
 
 
-def pytest_collection_finish():
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
     """Keep modules and tests, which stay to the end, out of each collection of garbage."""
-    gc.collect()
-    gc.freeze()
+    with collecting_nothing():
+        return (yield)
 
 
 def _proved_elsewhere(item) -> bool:

@@ -1,10 +1,15 @@
 """Type-checking imports respect the layers, and hide no cycle that is not listed here."""
 
 import ast
+import gc
 import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
+
+from gangsched.imports import collecting_nothing
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("gangsched", "policies", "simulator")
@@ -189,3 +194,16 @@ def test_the_solver_is_imported_by_its_own_module_alone():
         or (isinstance(node, ast.Import) and any(a.name.startswith("ortools") for a in node.names))
     }
     assert importers == {"gangsched.core.solver"}
+
+
+def _that_fails() -> None:
+    assert not gc.isenabled()
+    raise ImportError
+
+
+def test_imports_pause_the_collector_and_freeze_what_they_made():
+    before, made = gc.get_freeze_count(), [[] for _ in range(1000)]
+    with pytest.raises(ImportError), collecting_nothing():
+        _that_fails()
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= before + len(made)

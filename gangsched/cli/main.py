@@ -20,6 +20,7 @@ from gangsched.cli.options import Config, Context, Home, Kubeconfig, Namespace, 
 from gangsched.cli.output.printing import console, print_answer
 from gangsched.cli.submit import SUBMIT_SETTINGS, submit_job
 from gangsched.config import ConfigError, load_config
+from gangsched.imports import collecting_nothing
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError, LeadershipLostError
 from gangsched.local.gobuild import BuildError
@@ -75,7 +76,8 @@ def run(
     verbose: Annotated[bool, typer.Option("--verbose", "-v")] = False,
 ) -> None:
     """Schedule the gangs of a cluster until stopped."""
-    from gangsched.app import run as run_scheduler  # noqa: PLC0415 -- keeps other commands quick
+    with collecting_nothing():
+        from gangsched.app import run as run_scheduler  # noqa: PLC0415 -- keeps other commands quick
 
     if binding not in ("extender", "direct"):
         raise ConfigError(f"--binding: {binding!r} is not allowed; use extender or direct")

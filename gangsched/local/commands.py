@@ -62,6 +62,7 @@ def apiserver(
         f"--tls-cert-file={certificate}",
         f"--tls-private-key-file={key}",
         f"--client-ca-file={authority.ca}",
+        f"--token-auth-file={authority.tokens}",
         f"--kubelet-certificate-authority={authority.ca}",
         f"--kubelet-client-certificate={kubelet_certificate}",
         f"--kubelet-client-key={kubelet_key}",

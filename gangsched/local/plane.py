@@ -252,10 +252,8 @@ class Plane:
         self.wait(program, lambda: answers(f"http://127.0.0.1:{etcd}/health"), "etcd's health")
         command = commands.apiserver(server, authority, etcd, secure, flags, egress)
         program = self._spawn("kube-apiserver", command)
-        address, admin = f"https://127.0.0.1:{secure}/readyz", self.folder / "pki" / "admin"
-        self.wait(
-            program, lambda: answers(address, authority.ca, admin), "kube-apiserver to be ready"
-        )
+        address = f"https://127.0.0.1:{secure}/readyz"
+        self.wait(program, lambda: answers(address, authority.ca), "kube-apiserver to be ready")
 
     def _egress(self, authority: pki.Authority, port: int) -> Path:
         path = self.folder / "egress.yaml"

@@ -44,8 +44,7 @@ def _ready(plane: Plane, name: str, info: dict[str, Any]) -> bool:
     """Return whether a restarted program answers; programs without a check count as ready."""
     match name:
         case "kube-apiserver":
-            keys = plane.folder / "pki"
-            return answers(f"{info['server']}/readyz", keys / "ca.crt", keys / "admin")
+            return answers(f"{info['server']}/readyz", plane.folder / "pki" / "ca.crt")
         case "gangsched":
             return answers(info["metrics"].replace("/metrics", "/healthz"))
         case "agent":

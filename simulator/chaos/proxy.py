@@ -44,10 +44,10 @@ class Proxy:
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         self._server = cluster["server"]
         context = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        context.load_cert_chain(user["client-certificate"], user["client-key"])
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
+            headers={"Authorization": f"Bearer {user['token']}"},
             auto_decompress=False,
         )
         app = web.Application(client_max_size=_BODY_MAX)

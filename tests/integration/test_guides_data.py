@@ -146,12 +146,12 @@ def scrape_config(cluster, monitor: dict, namespace: str) -> dict:
         "kubeconfig_file": kubeconfig,
         "namespaces": {"names": [namespace]},
     }
-    keys = cluster.plane.folder / "pki"
-    tls = {"ca_file": "ca.crt", "cert_file": "admin.crt", "key_file": "admin.key"}
+    (admin,) = yaml.safe_load(cluster.plane.kubeconfig.read_text())["users"]
     return {
         "job_name": monitor["metadata"]["name"],
         "scheme": "https",
-        "tls_config": {key: str(keys / name) for key, name in tls.items()},
+        "tls_config": {"ca_file": str(cluster.plane.folder / "pki" / "ca.crt")},
+        "authorization": {"credentials": admin["user"]["token"]},
         "kubernetes_sd_configs": [sd],
         "relabel_configs": rules,
     }

@@ -7,17 +7,20 @@ import signal
 import ssl
 from pathlib import Path
 
-from gangsched.kube.client.client import UNTIL_ANSWERED, KubeClient
-from gangsched.local.agent.agent import Agent
-from gangsched.local.agent.devices import device_pool
-from gangsched.local.agent.isolation.egress import Egress
-from gangsched.local.agent.isolation.gateway import Gateway
-from gangsched.local.agent.isolation.leftovers import end_leftovers
-from gangsched.local.agent.isolation.sandbox import choose
-from gangsched.local.agent.server.kubelet import Kubelet
-from gangsched.local.agent.storage import Storage
-from gangsched.local.gpus import machine_gpus
-from gangsched.local.nodes import load_nodes
+from gangsched.imports import collecting_nothing
+
+with collecting_nothing():
+    from gangsched.kube.client.client import UNTIL_ANSWERED, KubeClient
+    from gangsched.local.agent.agent import Agent
+    from gangsched.local.agent.devices import device_pool
+    from gangsched.local.agent.isolation.egress import Egress
+    from gangsched.local.agent.isolation.gateway import Gateway
+    from gangsched.local.agent.isolation.leftovers import end_leftovers
+    from gangsched.local.agent.isolation.sandbox import choose
+    from gangsched.local.agent.server.kubelet import Kubelet
+    from gangsched.local.agent.storage import Storage
+    from gangsched.local.gpus import machine_gpus
+    from gangsched.local.nodes import load_nodes
 
 log = logging.getLogger("gangsched.agent")
 
