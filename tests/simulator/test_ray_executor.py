@@ -8,8 +8,6 @@ from waiting import patience_s
 from gangsched.config import ConfigError
 from simulator.experiments.sweep import tasks, variants, work
 
-ray = pytest.importorskip("ray")
-
 SMALL = {
     "version": "gangsched.io/simulation/v1",
     "name": "small",
@@ -19,7 +17,13 @@ SMALL = {
 
 
 @pytest.fixture(scope="module")
-def cluster():
+def ray():
+    """The package. Each of pytest's workers would import it to collect these tests."""
+    return pytest.importorskip("ray")
+
+
+@pytest.fixture(scope="module")
+def cluster(ray):
     """A cluster of one machine, whose workers find the code here."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_gcs_server_port_wait_time_s", f"{patience_s(30):.0f}")
@@ -53,7 +57,7 @@ def test_runs_on_ray_are_the_same_and_stay_done(cluster, tmp_path):
     assert not [task for task in there if not task.done()]
 
 
-def test_where_there_is_no_cluster_it_is_said(tmp_path, monkeypatch):
+def test_where_there_is_no_cluster_it_is_said(ray, tmp_path, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.setattr(ray, "init", _nobody)
     path = tmp_path / "small.yaml"

@@ -268,7 +268,7 @@ def controlled(kind: str) -> dict:
     return {"ownerReferences": [said]}
 
 
-@pytest.mark.parametrize("order", itertools.permutations(("job", "cluster", "pod")))
+@pytest.mark.parametrize("order", list(itertools.permutations(("job", "cluster", "pod"))))
 def test_a_ray_job_has_its_cluster_and_its_submitter(cluster, order):
     def cluster_seen() -> None:
         body = written("c", "c", spec=RAY_JOB["rayClusterSpec"], **controlled("RayJob"))
