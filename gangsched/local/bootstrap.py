@@ -181,6 +181,9 @@ async def _established(client: KubeClient, name: str) -> None:
     raise TimeoutError(f"CRD {name} was not established within {_WITHIN_S:g} s")
 
 
+_STAMPED_EVERY_S = 0.3
+"""Each try costs CPU, which an API server that starts lacks: it may be seconds until one works."""
+
 _STAMPED = (
     {
         "apiVersion": f"{names.GROUP}/{names.VERSION}",
@@ -219,7 +222,7 @@ async def _stamped(client: KubeClient, probe: dict[str, Any]) -> None:
                 return
         except Unavailable as error:
             why = str(error)
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(_STAMPED_EVERY_S)
     raise TimeoutError(
         f"the admission policy does not act on {probe['kind']}s after {_WITHIN_S:g} s: {why}"
     )
