@@ -182,7 +182,7 @@ async def _established(client: KubeClient, name: str) -> None:
 
 
 _STAMPED_EVERY_S = 0.3
-"""Each try costs CPU, which an API server that starts lacks: it may be seconds until one works."""
+"""Each try takes CPU that the API server needs to start, and it may be seconds until one works."""
 
 _STAMPED = (
     {

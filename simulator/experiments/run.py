@@ -414,16 +414,18 @@ class _Runner:
 
 @contextmanager
 def _little_garbage() -> Iterator[None]:
-    """Collect garbage seldom, and never the jobs: a run leaves almost no cyclic garbage."""
-    threshold, frozen = gc.get_threshold(), gc.get_freeze_count()
+    """Collect garbage seldom, and never the jobs: a run leaves almost no cyclic garbage.
+
+    All is thawed in the end, also what the caller froze: else each run of a process would be kept.
+    """
+    threshold = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(_GARBAGE)
     try:
         yield
     finally:
         gc.set_threshold(*threshold)
-        if not frozen:  # else the caller froze what it has
-            gc.unfreeze()
+        gc.unfreeze()
 
 
 def racks(nodes: Sequence[Node]) -> dict[str, list[Node]]:

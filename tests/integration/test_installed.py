@@ -31,9 +31,9 @@ seeds: [0]
 def installed(tmp_path_factory):
     """Install the wheel; return what runs `gangsched` there.
 
-    The packages it needs are those of the tests, which were installed from the same locks: their
-    bytecode is there, and what makes a checkout's gangsched known to Python is read from their
-    folder by no other environment.
+    The packages it needs are those of the tests, which come from the same locks and have their
+    bytecode. Their folder follows that of the wheel in the path; the link in it to the gangsched
+    of the checkout is read by their own environment alone.
     """
     folder = tmp_path_factory.mktemp("installed")
     environment = {key: value for key, value in os.environ.items() if key not in LEFT_OUT}

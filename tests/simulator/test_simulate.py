@@ -1,5 +1,6 @@
 """`gangsched simulate`: its files, repeatability, and interrupted runs."""
 
+import gc
 import json
 import os
 import re
@@ -212,6 +213,13 @@ def test_the_guide_of_the_page_works(tmp_path):
     sizes, tuned = [text for line, text in said.items() if line.startswith("gangsched tune")]
     assert "best of 1 trials: pools.demand.nodes=" in sizes
     assert "best of 2 trials" in tuned
+
+
+def test_no_run_is_kept_from_the_collector(path, tmp_path):
+    """The command froze what it imported before."""
+    gc.freeze()
+    list(work(tasks(variants(path, (), ()), (0,), tmp_path / "out"), 1))
+    assert gc.get_freeze_count() == 0
 
 
 def test_a_killed_run_leaves_nothing_half_done(path, tmp_path):
