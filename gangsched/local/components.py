@@ -90,6 +90,9 @@ GCFLAGS = (
     ),
 )
 
+COLD_GCFLAGS = (("all", _COLD), ("std", _COMPILED))
+"""For programs that do little; Go's own packages are compiled once for all programs."""
+
 CONTROL_PLANE = (
     Component(
         (
@@ -133,7 +136,7 @@ MONITORING = tuple(
             _HERE / "prometheus",
             f"github.com/prometheus/prometheus/cmd/{name}",
             tags="remove_all_sd,enable_kubernetes_sd,netgo",  # of 20 ways to find targets, one
-            gcflags=(("all", _COMPILED),),
+            gcflags=(*COLD_GCFLAGS, ("github.com/prometheus/...", _COMPILED)),
         ),
     )
     for name in ("prometheus", "promtool")
@@ -146,7 +149,7 @@ IMAGES = (
         GoPackage(
             _HERE / "images",
             "github.com/opencontainers/umoci/cmd/umoci",
-            gcflags=(("all", _COMPILED),),
+            gcflags=(*COLD_GCFLAGS, ("github.com/klauspost/...", _COMPILED)),
         ),
     ),
 )

@@ -17,7 +17,6 @@ from gangsched.local.gobuild import GoPackage
 HERE = Path(__file__).parent / "operators"
 WITNESSES: list[Callable[[Cluster, "Operator"], None]] = []
 """Told of each operator that is installed on a control plane (`witness.py`)."""
-_COMPILED = (("all", "-dwarf=false -c=1"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class Operator:
         source = GoPackage(
             self.folder,
             f"{self.module}/{self.package}",
-            gcflags=_COMPILED,
+            gcflags=components.COLD_GCFLAGS,
             toolchain=self.toolchain,
         )
         return components.ensure(print, (Component((self.name,), source),)) / self.name

@@ -119,7 +119,8 @@ class StopsInTurn(WrappedEngine):
     ],
 )
 def test_planted_bugs_are_found(bug):
-    histories = ((seed, name) for seed in range(6) for name in POLICIES)
+    # Seed 1 shows each bug soonest.
+    histories = ((seed, name) for seed in (1, 0, 2, 3, 4, 5) for name in POLICIES)
     assert any(
         RestartRun(seed, POLICIES[name], bug).compare().differences for seed, name in histories
     )

@@ -129,7 +129,7 @@ CHANGES = {
 )
 def test_the_checker_catches_planted_bugs(bug, found):
     def five_seeds() -> None:
-        for seed in range(5):
+        for seed in (4, 0, 1, 2, 3):  # seed 4 shows each bug
             run(load(UNKIND, CHANGES.get(bug, ())), seed, None, bug)
 
     with pytest.raises(ViolationError, match=found):
