@@ -6,7 +6,7 @@ right, in real seconds: nothing may run beside it, so it is one of the long test
 
 import calendar
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -19,7 +19,7 @@ from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import PlaneOptions
 
 PACE = 3.0
-"""Seconds of a unit of the day: what a pod takes to be bound and seen is a small part of it."""
+"""Seconds of a unit of the day, so many that the binding of a pod takes a small part of them."""
 NOON_S = 29.0 * PACE
 NODES = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 SETTINGS = "forecast_interval_s: 0.5\nreplan_s: 1\naudit_interval_s: 1\n"
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.long
 
 @dataclass
 class Job:
-    """A gang of the day; times in seconds from its beginning, in `IN_UNITS` in units of the day."""
+    """A gang of the day. When it comes and how long it runs are in units of `PACE` seconds."""
 
     name: str
-    at_s: float
+    at: float
     pods: int
-    runtime_s: float
+    runtime: float
     queue: str
     priority: str = ""
     when: str = ""  # "quiet": once all before it have ended; else once this one has started
@@ -44,8 +44,18 @@ class Job:
     submitted: bool = False
     stopped: bool = False
 
+    @property
+    def at_s(self) -> float:
+        """Return when it comes, from the beginning of the day."""
+        return self.at * PACE
 
-IN_UNITS = [
+    @property
+    def runtime_s(self) -> float:
+        """Return how long it runs."""
+        return self.runtime * PACE
+
+
+DAY = [
     # From these it is learnt that people keep to their words.
     *(Job(f"m-{n}", 0, 1, 2, "vision") for n in range(3)),
     *(Job(f"m-{n}", 3, 1, 2, "speech") for n in range(3, 6)),
@@ -67,7 +77,6 @@ IN_UNITS = [
     Job("s-long", 50, 2, 40, "speech", when="quiet"),
     Job("s-boss", 60, 3, 10, "speech", "boss", when="s-long"),
 ]
-DAY = [replace(one, at_s=one.at_s * PACE, runtime_s=one.runtime_s * PACE) for one in IN_UNITS]
 
 
 @pytest.fixture(scope="module")
