@@ -2,7 +2,7 @@
 
 import re
 
-_SHARED = re.compile(r"\[(direct|extender|laptop)\b")
+_SHARED = re.compile(r"\[(deployed|direct|extender|laptop)\b")
 
 
 def plane_of(nodeid: str) -> str:

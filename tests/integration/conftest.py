@@ -14,6 +14,7 @@ from shared_planes import plane_of
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Plane, PlaneOptions
 
+ROOT = Path(__file__).parents[2]
 KWOK = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 PROCESS = NodeGroup(name="p", kind="process", count=2, cpu="64", memory="64Gi", gpus=4)
 PROCESS_TAINT = {"key": "process", "value": "", "effect": "NoSchedule"}
@@ -79,6 +80,25 @@ def of_processes(name: str):
         yield Cluster(plane, "extender")
 
 
+def commands(section: str) -> list[list[str]]:
+    """Return what kubectl is given by a section's first commands in docs/operations.md."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    lines = text.split(f"## {section}\n")[1].split("```")[1].splitlines()
+    own = [line.removeprefix("kubectl ") for line in lines if line.startswith("kubectl ")]
+    return [line.replace("-k manifests", f"-k {ROOT / 'manifests'}").split() for line in own]
+
+
+@contextlib.contextmanager
+def installed_on(name: str):
+    """Start what `local up --binding off` gives, and install as docs/operations.md says."""
+    nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
+    with a_plane(f"test-{name}", nodes, PlaneOptions(binding="off", topology=True)) as plane:
+        found = Cluster(plane, "extender")
+        (install,) = commands("Install")
+        found.kubectl(*install)
+        yield found
+
+
 _shared = contextlib.ExitStack()
 
 
@@ -93,6 +113,13 @@ def cluster(request):
 def laptop(request):
     """The shared plane of process nodes alone."""
     yield _shared.enter_context(of_processes(request.param))
+    _shared.close()  # of a run that was interrupted
+
+
+@pytest.fixture(scope="session", params=["deployed"])
+def deployed(request):
+    """The shared plane on which pods of the manifests schedule."""
+    yield _shared.enter_context(installed_on(request.param))
     _shared.close()  # of a run that was interrupted
 
 
