@@ -4,7 +4,6 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
@@ -30,6 +29,7 @@ from gangsched.autoscaling_config import (
 )
 from gangsched.core.bounds import EVALUATION_MIB, EVALUATION_S
 from gangsched.core.model.text import shown
+from gangsched.installed import entry_points
 
 log = logging.getLogger(__name__)
 

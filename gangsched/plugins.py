@@ -4,13 +4,13 @@ import logging
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from importlib.metadata import entry_points
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from gangsched.config import POLICY_GROUPS, ConfigError, PolicyConfig, one_sentence
 from gangsched.core.policy import Policies
+from gangsched.installed import entry_points
 
 log = logging.getLogger(__name__)
 

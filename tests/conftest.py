@@ -4,7 +4,6 @@ With `pytest -n 4` (as `make test` does) the tests of one file, or of one shared
 together in one process: module fixtures and planes exist once.
 """
 
-import re
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from durations import Durations
 from effort import PROFILE
+from shared_planes import plane_of
 from waiting import FACTOR, patience_s
 
 from gangsched.imports import collecting_nothing
@@ -23,8 +23,6 @@ settings.load_profile(PROFILE)
 # Some users have Python keep no bytecode. Every worker would then compile all tests in every run.
 sys.dont_write_bytecode = False
 
-_SHARED = re.compile(r"\[(direct|extender|laptop)\b")
-"""In the names of tests: which of the shared planes they need."""
 _LONG = ("integration", "test_simulate.py", "simulator", "property")
 """Folders and files of long tests, the longest first."""
 
@@ -49,7 +47,7 @@ def pytest_collection_modifyitems(config, items):
     config.hook.pytest_deselected(items=elsewhere)
     gone = set(elsewhere)
     items[:] = [item for item in items if item not in gone]
-    items.sort(key=lambda item: (_turn_of(item), _plane_of(item.nodeid)))
+    items.sort(key=lambda item: (_turn_of(item), plane_of(item.nodeid)))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -62,21 +60,16 @@ def pytest_collection():
 def _proved_elsewhere(item) -> bool:
     """Tell whether a test runs through the other way of binding, which is enough for it."""
     wanted = item.get_closest_marker("by")
-    plane = _plane_of(item.nodeid)
+    plane = plane_of(item.nodeid)
     return bool(wanted) and plane in ("direct", "extender") and plane not in wanted.args
 
 
 def _turn_of(item) -> int:
     """Long ones begin first: so no process waits for another at the end."""
-    if _plane_of(item.nodeid):
+    if plane_of(item.nodeid):
         return 0
     turns = (turn for turn, folder in enumerate(_LONG, 1) if folder in item.path.parts)
     return next(turns, len(_LONG) + 1)
-
-
-def _plane_of(nodeid: str) -> str:
-    found = _SHARED.search(nodeid)
-    return found[1] if found else ""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -86,6 +79,6 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByPlane(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return _plane_of(nodeid) or nodeid.split("::", maxsplit=1)[0]
+            return plane_of(nodeid) or nodeid.split("::", maxsplit=1)[0]
 
     return ByPlane(config, log)

@@ -5,7 +5,6 @@ import logging
 import os
 import sys
 from functools import cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -21,6 +20,7 @@ from gangsched.cli.output.printing import console, print_answer
 from gangsched.cli.submit import SUBMIT_SETTINGS, submit_job
 from gangsched.config import ConfigError, load_config
 from gangsched.imports import collecting_nothing
+from gangsched.installed import entry_points
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import KubeError, LeadershipLostError
 from gangsched.local.gobuild import BuildError

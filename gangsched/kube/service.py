@@ -314,13 +314,18 @@ class Scheduler:
             for name, work in self.background.tasks().items():
                 group.create_task(supervise(name, work))
 
-    async def read(self, group: asyncio.TaskGroup, lead: Lead = lead_at_once) -> None:
-        """Start the watches; return after `lead`, when all facts are observed."""
+    async def read(
+        self, group: asyncio.TaskGroup, lead: Lead = lead_at_once, *, once: bool = False
+    ) -> None:
+        """Start the watches; return after `lead`, when all facts are observed.
+
+        `once` is for who reads the cluster and leaves: most kinds are listed, and not watched.
+        """
         if self.read_only:  # the leader's scheduler names decide which pods are ours
             self.cluster.names |= await self.served.read()
         else:
             self.informers.watch_volumes()
-        await self._watches.start(group)
+        await self._watches.start(group, once=once)
         self.synced.set()
         await lead()
         await self.users.refresh()  # before the first object is applied

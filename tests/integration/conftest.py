@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from audited import AUDIT
 from cluster import Cluster
+from shared_planes import plane_of
 
 from gangsched.local.nodes import NodeFile, NodeGroup
 from gangsched.local.plane import Plane, PlaneOptions
 
+ROOT = Path(__file__).parents[2]
 KWOK = NodeGroup(name="k", kind="kwok", count=4, gpus=8, rack_size=2, taints=())
 PROCESS = NodeGroup(name="p", kind="process", count=2, cpu="64", memory="64Gi", gpus=4)
 PROCESS_TAINT = {"key": "process", "value": "", "effect": "NoSchedule"}
@@ -56,30 +58,79 @@ def a_plane(name: str, nodes: NodeFile, options: PlaneOptions):
         plane.down()
 
 
-def start(binding: str):
-    """Start the shared plane of one way of binding."""
+@contextlib.contextmanager
+def bound_by(binding: str):
+    """Start a control plane with 4 KWOK nodes of 8 GPUs and 2 process nodes of 4."""
     nodes = NodeFile(nodes=(KWOK, PROCESS.model_copy(update={"taints": (PROCESS_TAINT,)})))
     flags = (("kube-apiserver", UPSTREAM_GROUPS), ("kube-controller-manager", CONTROLLERS))
-    return a_plane(f"test-{binding}", nodes, PlaneOptions(binding=binding, flags=flags))
-
-
-@pytest.fixture(scope="session", params=["direct", "extender"])
-def cluster(request):
-    """A control plane with 4 KWOK nodes of 8 GPUs and 2 process nodes of 4."""
-    with start(request.param) as plane:
-        found = Cluster(plane, request.param)
+    options = PlaneOptions(binding=binding, flags=flags)
+    with a_plane(f"test-{binding}", nodes, options) as plane:
+        found = Cluster(plane, binding)
         yield found
         # The last test may have started the scheduler again.
         text = found.wait(found.metrics, "the scheduler's metrics")
         assert "quota_drift_total{" not in text, "the books were wrong at some time"
 
 
+@contextlib.contextmanager
+def of_processes(name: str):
+    """Start what a user gets on a laptop: process nodes alone, through the extender."""
+    options = PlaneOptions(flags=(("kube-controller-manager", CONTROLLERS),))
+    with a_plane(f"test-{name}", NodeFile(nodes=(PROCESS,)), options) as plane:
+        yield Cluster(plane, "extender")
+
+
+def commands(section: str) -> list[list[str]]:
+    """Return what kubectl is given by a section's first commands in docs/operations.md."""
+    text = (ROOT / "docs" / "operations.md").read_text()
+    lines = text.split(f"## {section}\n")[1].split("```")[1].splitlines()
+    own = [line.removeprefix("kubectl ") for line in lines if line.startswith("kubectl ")]
+    return [line.replace("-k manifests", f"-k {ROOT / 'manifests'}").split() for line in own]
+
+
+@contextlib.contextmanager
+def installed_on(name: str):
+    """Start what `local up --binding off` gives, and install as docs/operations.md says."""
+    nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
+    with a_plane(f"test-{name}", nodes, PlaneOptions(binding="off", topology=True)) as plane:
+        found = Cluster(plane, "extender")
+        (install,) = commands("Install")
+        found.kubectl(*install)
+        yield found
+
+
+_shared = contextlib.ExitStack()
+
+
+@pytest.fixture(scope="session", params=["direct", "extender"])
+def cluster(request):
+    """The shared plane of each way of binding."""
+    yield _shared.enter_context(bound_by(request.param))
+    _shared.close()  # of a run that was interrupted
+
+
 @pytest.fixture(scope="session", params=["laptop"])
 def laptop(request):
-    """What a user gets on a laptop: process nodes alone, through the extender."""
-    options = PlaneOptions(flags=(("kube-controller-manager", CONTROLLERS),))
-    with a_plane(f"test-{request.param}", NodeFile(nodes=(PROCESS,)), options) as plane:
-        yield Cluster(plane, "extender")
+    """The shared plane of process nodes alone."""
+    yield _shared.enter_context(of_processes(request.param))
+    _shared.close()  # of a run that was interrupted
+
+
+@pytest.fixture(scope="session", params=["deployed"])
+def deployed(request):
+    """The shared plane on which pods of the manifests schedule."""
+    yield _shared.enter_context(installed_on(request.param))
+    _shared.close()  # of a run that was interrupted
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item, nextitem):
+    """Stop a shared plane after its last test: idle, it takes a fifteenth of a core."""
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or plane_of(nextitem.nodeid) != plane_of(item.nodeid):
+            _shared.close()
 
 
 @pytest.fixture

@@ -18,8 +18,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cluster import Cluster
-from conftest import PROCESS, a_plane
+from conftest import commands
 from pages import Shell, items
 from waiting import patience_s
 
@@ -27,33 +26,13 @@ from gangsched.cli.doctor import Finding, run_checks
 from gangsched.cli.main import support_bundle
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
-from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions, client_environment
+from gangsched.local.plane import client_environment
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
 HOME = "gangsched-system"
 WAIT_S = 90
 FOR_EVER = "sleep 1000000"
-
-
-@pytest.fixture(scope="module")
-def deployed():
-    """What `local up --binding off` gives, onto which is installed as docs/operations.md says."""
-    nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
-    with a_plane("test-deployed", nodes, PlaneOptions(binding="off", topology=True)) as plane:
-        cluster = Cluster(plane, "extender")
-        (install,) = commands("Install")
-        cluster.kubectl(*install)
-        yield cluster
-
-
-def commands(section: str) -> list[list[str]]:
-    """Return what kubectl is told by a section's first commands in docs/operations.md."""
-    text = (ROOT / "docs" / "operations.md").read_text()
-    lines = text.split(f"## {section}\n")[1].split("```")[1].splitlines()
-    told = [line.removeprefix("kubectl ") for line in lines if line.startswith("kubectl ")]
-    return [line.replace("-k manifests", f"-k {MANIFESTS}").split() for line in told]
 
 
 def pods(cluster, name) -> dict[str, dict]:
@@ -449,7 +428,10 @@ def test_the_page_installs_and_upgrades(deployed, home, tmp_path):
 
 
 def test_running_jobs_outlive_an_uninstallation(deployed, home):
-    """The last test of this file: docs/operations.md's two commands, word for word."""
+    """The last test of this file: docs/operations.md's two commands, word for word.
+
+    After it, test_image.py installs the image there.
+    """
     run(deployed, home, "stays", FOR_EVER)
     deployed.wait(lambda: deployed.is_true(home, "stays", "Running"), "the job", WAIT_S)
     uninstall = commands("Uninstall")

@@ -55,6 +55,7 @@ def test_master_and_workers_with_their_config_map(laptop, training):
     ):
         assert old in script
         script = script.replace(old, new)
+    script = f"import gc; gc.disable()  # importing torch takes a third less\n{script}"
     laptop.core.create_namespaced_config_map(
         training, {"metadata": {"name": "training-script"}, "data": {"train_ddp.py": script}}
     )
@@ -196,17 +197,9 @@ def test_a_field_that_does_not_exist_is_refused(laptop):
 def _work() -> None:
     import os
 
-    import torch
-    import torch.distributed as dist
-
-    dist.init_process_group("gloo")
-    total = torch.ones(1)
-    dist.all_reduce(total)
-    print(f"rank {dist.get_rank()} of {os.environ['WORLD_SIZE']}: sum {total.item()}")
-    dist.destroy_process_group()
+    print(f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}")
 
 
-@needs_torch
 def test_the_kubeflow_training_sdk(laptop, monkeypatch):
     """create, wait, pods, logs, list, delete, as its users call them."""
     # The SDK asks at import where it runs; a cluster's secrets on this machine would mislead it.
@@ -232,7 +225,7 @@ def test_the_kubeflow_training_sdk(laptop, monkeypatch):
     assert sorted(sdk.get_job_pod_names("sdk")) == ["sdk-master-0", "sdk-worker-0"]
     assert len(sdk.get_job_pods("sdk", is_master=True)) == 1
     logs, _ = sdk.get_job_logs("sdk", job_kind="PyTorchJob", is_master=True)
-    assert "rank 0 of 2: sum 2.0" in logs["sdk-master-0"]
+    assert "rank 0 of 2" in logs["sdk-master-0"]
     assert [one.metadata.name for one in sdk.list_jobs(job_kind="PyTorchJob")] == ["sdk"]
     assert sdk.get_job("sdk", job_kind="PyTorchJob").spec.run_policy is not None
     sdk.delete_job("sdk", job_kind="PyTorchJob")

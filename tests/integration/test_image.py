@@ -11,17 +11,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from cluster import Cluster
-from conftest import PROCESS, a_plane
-from test_deployed import HOME, MANIFESTS, WAIT_S, leader
+from conftest import commands
+from test_deployed import HOME, MANIFESTS, WAIT_S, leader, pods
 from test_deployed import run as start
 from test_installed import SCENARIO, UV
 from waiting import patience_s
 
 from gangsched.local import components
 from gangsched.local.loading import load
-from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions
 
 ROOT = Path(__file__).parents[2]
 UNUSED = {"__pycache__", "tests", "include"}
@@ -62,14 +59,6 @@ def build(folder, *words, **more):
     """Build the image; return the manifest's digest."""
     said = run(sys.executable, ROOT / "manifests/image/build.py", "--out", folder, *words, **more)
     return said.split()[-1]
-
-
-@pytest.fixture(scope="module")
-def deployed():
-    """A control plane without gangsched, as docs/operations.md has it."""
-    nodes = NodeFile(nodes=(PROCESS.model_copy(update={"rack_size": 2}),))
-    with a_plane("test-image", nodes, PlaneOptions(binding="off", topology=True)) as plane:
-        yield Cluster(plane, "direct")
 
 
 @pytest.fixture(scope="module")
@@ -168,8 +157,16 @@ def test_it_simulates(image):
     assert list((written(image) / "out").rglob("*.html"))
 
 
+def names_of_namespaces(cluster) -> list[str]:
+    return [one.metadata.name for one in cluster.core.list_namespace().items]
+
+
 def test_what_is_deployed_runs_on_it(image, deployed):
     """The manifests name the image: their pods have its root, and no right to write there."""
+    for command in commands("Uninstall"):
+        deployed.kubectl(*command, "--ignore-not-found", "--wait=false")
+    deployed.wait(lambda: not pods(deployed, "gangsched"), "what was installed to go", WAIT_S)
+    deployed.wait(lambda: HOME not in names_of_namespaces(deployed), f"{HOME} to go", WAIT_S)
     deployed.kubectl("apply", "--server-side", "-k", f"{MANIFESTS}/overlays/direct")
     pod = leader(deployed)
     who = "import os, gangsched; print(os.getuid(), os.access('/usr', os.W_OK), gangsched.__file__)"

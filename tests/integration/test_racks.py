@@ -1,4 +1,4 @@
-"""Placement on a real API server: topology, slices, ranks, MIG, shared GPUs, explanations."""
+"""Placement on a real API server: topology, slices, ranks, MIG, shared GPUs, reasons, moves."""
 
 import json
 from itertools import pairwise
@@ -51,12 +51,19 @@ NODES = NodeFile(
 )
 
 
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    """Return the file of the scheduler's settings."""
+    path = tmp_path_factory.mktemp("racks") / "settings.yaml"
+    path.write_text("{}")
+    return path
+
+
 @pytest.fixture(scope="module", params=["direct", "extender"])
-def racks(request):
+def racks(request, settings):
     """Two blocks of two racks of two nodes with four GPUs, and two nodes with MIG."""
-    with a_plane(
-        f"test-placement-{request.param}", NODES, PlaneOptions(binding=request.param)
-    ) as plane:
+    options = PlaneOptions(binding=request.param, flags=(("gangsched", f"--config {settings}"),))
+    with a_plane(f"test-placement-{request.param}", NODES, options) as plane:
         cluster = Cluster(plane, request.param)
         cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
         yield cluster
@@ -370,3 +377,48 @@ def test_defrag_shows_which_gang_to_move(racks, space):
     code, text = racks.gangsched(*asked)
     assert code == 1
     assert "no moves within the budget free enough" in text
+
+
+@pytest.fixture
+def moving(racks, settings):
+    """The same nodes, and a scheduler that may move gangs."""
+    settings.write_text("defragment: apply\nadvice_interval_s: 0.2\n")
+    racks.restart("gangsched")
+    return racks
+
+
+def job(name: str, workers: int, gpus: int, annotations: dict[str, str], **spec) -> dict:
+    """Return a PyTorchJob of workers."""
+    template = worker(gpus)
+    template["spec"]["containers"][0]["name"] = "pytorch"
+    template["spec"] |= spec
+    return {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": name, "annotations": annotations},
+        "spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": workers, "template": template}}},
+    }
+
+
+def test_a_movable_gang_is_moved_and_runs_again(moving, space):
+    """Of two racks, one has a gang that may be moved, and the other one that may not."""
+    movable = {"gangsched.io/movable": "true"}
+    two_racks = {"nodeSelector": {"example.com/rack": "r0"}}  # one in each block
+    moving.create_job(space, job("small", 1, 2, movable, affinity=likes("a0-0"), **two_racks))
+    moving.create_job(space, job("fixed", 1, 2, {}, affinity=likes("b0-0"), **two_racks))
+    before = moving.wait_placed(space, "", 2, 60)
+    assert before == {"small-worker-0": "a0-0", "fixed-worker-0": "b0-0"}
+    near = {"gangsched.io/topology-required": "rack"}
+    moving.create_job(space, job("big", 2, 4, near, **two_racks))
+    placed = moving.wait_placed(space, "big-worker-", 2, 60)
+    assert sorted(placed.values()) == ["a0-0", "a0-1"]
+    again = moving.wait(
+        lambda: moving.bound(space, "small-worker-"), "the moved gang to run again", 60
+    )
+    assert set(again.values()) <= {"b0-0", "b0-1"}
+    assert moving.bound(space, "fixed-") == {"fixed-worker-0": "b0-0"}
+    assert not moving.overcommitted()
+    moving.wait(
+        lambda: any(f"Preempted by gang {space}/big" in text for _, text in moving.events(space)),
+        "it to be told",
+    )

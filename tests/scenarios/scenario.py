@@ -6,7 +6,6 @@ They run in virtual time through the production engine, under the judge of
 """
 
 import json
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +19,7 @@ from gangsched.core.model.ids import GangId
 from gangsched.core.model.queues import Queue
 from gangsched.core.model.topology import Level, Topology
 from gangsched.core.policy import Policies
+from gangsched.installed import entry_points
 from gangsched.kube.decoding.cluster.queues import parse_queue as decode
 from gangsched.kube.decoding.metadata import decode_group
 from simulator.jobs import Job

@@ -160,7 +160,7 @@ async def read_scheduler(
 
     async def watch() -> None:
         async with asyncio.TaskGroup() as group:
-            await scheduler.read(group)
+            await scheduler.read(group, once=True)
             done.set()
 
     task = asyncio.ensure_future(watch())

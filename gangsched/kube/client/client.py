@@ -7,16 +7,18 @@ import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import aiohttp
 import msgspec
-from kubernetes import client as kubernetes_client
 
 from gangsched.core.model.text import shown
 from gangsched.kube.client.access import Access
 from gangsched.kube.client.errors import RETRIABLE, Invalid, NotLeader, Unavailable, error_for
 from gangsched.kube.client.paths import strays
+
+if TYPE_CHECKING:
+    from kubernetes.client import Configuration
 
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
@@ -224,7 +226,7 @@ def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
     return probed
 
 
-def credentials(access: Access | Path | None) -> kubernetes_client.Configuration:
+def credentials(access: Access | Path | None) -> "Configuration":
     """Return the server and the credentials; of a kubeconfig, those of its current context.
 
     Raises:
@@ -234,7 +236,7 @@ def credentials(access: Access | Path | None) -> kubernetes_client.Configuration
     return (access if isinstance(access, Access) else Access(access)).credentials()
 
 
-def tls_of(settings: kubernetes_client.Configuration) -> ssl.SSLContext | bool:
+def tls_of(settings: "Configuration") -> ssl.SSLContext | bool:
     """Return how a server of these settings is trusted, or False where it speaks plain HTTP."""
     if not settings.host.startswith("https"):
         return False

@@ -111,12 +111,13 @@ class Watch:
         on_batch: Callable[[], None] | None = None,
         params: dict[str, str] | None = None,
         held: bool = False,
+        once: bool = False,
         ahead: Callable[[bytes], None] = _nothing,
     ) -> None:
         """`optional` kinds may be absent from the cluster: they count as synced and empty.
 
         What is `held` is kept back, each object in its newest state, until `hand_over`; `ahead`
-        does with it at once what need not wait.
+        does with it at once what need not wait. `once` lists the objects, and does not watch.
         """
         self.synced = asyncio.Event()
         self.restarts = 0
@@ -124,6 +125,7 @@ class Watch:
         self._watched = _Watched(path, params or {})
         self._receiver = receiver
         self._optional = optional
+        self._once = once
         self._on_batch = on_batch or (lambda: None)
         self._known: dict[str, None] = {}
         self._held: dict[str, bytes] | None = {} if held else None
@@ -151,7 +153,7 @@ class Watch:
         self._receiver.on_delete(uid, raw)  # the receiver may have the object already
 
     async def run(self) -> None:
-        """Watch until cancelled."""
+        """Watch until cancelled, or list once."""
         failures = 0
         version = ""
         while True:
@@ -159,6 +161,8 @@ class Watch:
                 if not version:
                     version = await self._relist()
                     self.synced.set()
+                    if self._once:
+                        return
                 async for reached in self._follow(version):
                     version, failures = reached, 0
             except Gone:

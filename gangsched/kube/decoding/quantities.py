@@ -6,8 +6,6 @@ from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
 
-from kubernetes.utils.quantity import parse_quantity
-
 from gangsched.core.bounds import AMOUNT, NAME
 from gangsched.core.model.text import shown
 
@@ -47,6 +45,8 @@ def _whole(resource: str, exact: Decimal) -> int:
 
 
 def _exact(resource: str, value: str | float) -> Decimal:
+    from kubernetes.utils.quantity import parse_quantity  # noqa: PLC0415 -- it takes 0.4 s
+
     try:
         exact: Decimal = parse_quantity(value if len(str(value)) <= _LETTERS else "")
     except (ValueError, TypeError, ArithmeticError) as error:

@@ -32,10 +32,11 @@ class Watches:
         self._quarantine, self._metrics, self._now_s = quarantine, metrics, now_s
         self._watches: dict[str, Watch] = {}
 
-    async def start(self, group: asyncio.TaskGroup) -> None:
+    async def start(self, group: asyncio.TaskGroup, *, once: bool = False) -> None:
         """Start the watches in a task group; return when all objects have been read.
 
-        Groups are read last, because a group with running members must not seem empty.
+        Groups are read last, because a group with running members must not seem empty. `once` lists
+        the objects, and watches only those that may come before the groups are read: the pods.
         """
         with long_lived():
             for kinds in (self._informers.first(), self._informers.groups()):
@@ -47,6 +48,7 @@ class Watches:
                         optional=optional,
                         on_batch=self._on_batch,
                         held=True,
+                        once=once and kind != "Pod",
                         ahead=informer.predecode,
                     )
                     group.create_task(self._watches[kind].run())

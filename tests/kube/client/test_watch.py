@@ -149,6 +149,18 @@ async def test_what_is_kept_back_is_prepared_at_once_and_handed_over_once(connec
     task.cancel()
 
 
+async def test_what_is_read_once_is_not_watched(connect):
+    """It ends with the first list that is answered."""
+    server = Server([503, (5, [item("a", 5), item("b", 5)])], [])
+    client = await connect(server.handle)
+    receiver = Receiver()
+    watch = Watch(client, "/things", receiver, once=True)
+    await watch.run()
+    assert watch.synced.is_set()
+    assert receiver.there == {"a": "5", "b": "5"}
+    assert not server.asked
+
+
 async def test_410_lists_again_and_reports_what_vanished(connect):
     gone = {"kind": "Status", "code": 410, "message": "too old resource version"}
     server = Server([(5, [item("a", 5)]), (20, [item("c", 20)])], [[event("ERROR", gone)]])
