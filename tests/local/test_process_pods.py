@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -172,6 +173,7 @@ async def test_the_sandbox_of_a_deleted_pod_is_closed(tmp_path, fails):
 
     sandboxes = NamespaceSandboxes.__new__(NamespaceSandboxes)
     sandboxes._made = made
+    sandboxes._makers = ThreadPoolExecutor(1)
     place = PodPlace("p", tmp_path, "10.88.0.2", tmp_path / "hosts", "ns/p")
     task = asyncio.create_task(sandboxes.make(place, []))
     await until_async(making.is_set, "it to be making")

@@ -21,6 +21,9 @@ with socket.socket(fileno=int(sys.argv[3])) as here:
     socket.send_fds(here, [b"x"], [there.fileno()])
 """
 
+_AT_ONCE = 4
+"""Connections that are made at once: each is a process, and dead addresses take ten seconds."""
+
 
 class Egress:
     """A proxy to the addresses of pods, and to ports of this machine's loopback."""
@@ -28,6 +31,7 @@ class Egress:
     def __init__(self, sandboxes: Sandboxes) -> None:
         self._sandboxes = sandboxes
         self._server: asyncio.Server | None = None
+        self._turn = asyncio.Semaphore(_AT_ONCE)
 
     async def open(self, port: int, tls: ssl.SSLContext | None = None) -> None:
         """Listen on loopback, with TLS for the API server.
@@ -46,7 +50,7 @@ class Egress:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
-            there = await self._reached(*_target(head))
+            there = await self._reached(reader, *_target(head))
         except (OSError, ValueError, SandboxError, EOFError, asyncio.LimitOverrunError) as error:
             with contextlib.suppress(OSError):
                 reason = " ".join(str(error).split())
@@ -58,15 +62,18 @@ class Egress:
         await joined((reader, writer), there)
 
     async def _reached(
-        self, host: str, port: int
+        self, asker: asyncio.StreamReader, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         address = ipaddress.ip_address(host)
         if address.is_loopback:
             return await asyncio.open_connection(host, port)
         if isinstance(self._sandboxes, NamespaceSandboxes) and address in self._sandboxes.network:
-            descriptor = await asyncio.to_thread(
-                open_socket, self._sandboxes, _CONNECT, str(address), str(port)
-            )
+            async with self._turn:
+                if asker.at_eof():
+                    raise OSError("who asked for it waits no more")
+                descriptor = await asyncio.to_thread(
+                    open_socket, self._sandboxes, _CONNECT, str(address), str(port)
+                )
             connected = socket.socket(fileno=descriptor)
             return await asyncio.open_connection(sock=connected)
         raise ValueError(f"{host} is no address of a pod here")

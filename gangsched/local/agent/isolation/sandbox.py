@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
@@ -125,6 +126,8 @@ class NamespaceSandboxes:
         self.mode = mode
         self._folder = folder
         self._next = 1
+        # Threads of its own: no pod waits for connections to others.
+        self._makers = ThreadPoolExecutor(thread_name_prefix="pod")
         own = ["--user", "--map-root-user"] if mode == "user" else []
         self._holder = subprocess.Popen(
             ["unshare", *own, "--net", "--mount", "--fork", "--kill-child", "sleep", "infinity"],
@@ -171,7 +174,8 @@ class NamespaceSandboxes:
 
     async def make(self, pod: PodPlace, mounts: list[Mount]) -> "NamespacedPod":
         """Create namespaces, network and root for one pod."""
-        making = asyncio.ensure_future(asyncio.to_thread(self._made, pod, mounts))
+        loop = asyncio.get_running_loop()
+        making = loop.run_in_executor(self._makers, self._made, pod, mounts)
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
@@ -269,6 +273,7 @@ class NamespaceSandboxes:
 
     def close(self) -> None:
         """End the holder; the bridge goes with its namespace."""
+        self._makers.shutdown(wait=False)
         self._holder.kill()
         self._holder.wait()
 
