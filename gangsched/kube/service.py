@@ -319,7 +319,7 @@ class Scheduler:
     ) -> None:
         """Start the watches; return after `lead`, when all facts are observed.
 
-        `once` is for who reads the cluster and leaves: most kinds are listed, and not watched.
+        `once` is for commands that read the cluster and end: most kinds are only listed.
         """
         if self.read_only:  # the leader's scheduler names decide which pods are ours
             self.cluster.names |= await self.served.read()

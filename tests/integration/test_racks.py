@@ -381,7 +381,7 @@ def test_defrag_shows_which_gang_to_move(racks, space):
 
 @pytest.fixture
 def moving(racks, settings):
-    """The same nodes, and a scheduler that may move gangs."""
+    """The same nodes, and from now on a scheduler that may move gangs: the last test uses it."""
     settings.write_text("defragment: apply\nadvice_interval_s: 0.2\n")
     racks.restart("gangsched")
     return racks

@@ -22,7 +22,7 @@ with socket.socket(fileno=int(sys.argv[3])) as here:
 """
 
 _AT_ONCE = 4
-"""Connections that are made at once: each is a process, and dead addresses take ten seconds."""
+"""Connections made at once: each starts a process, and a dead address takes ten seconds."""
 
 
 class Egress:
@@ -62,15 +62,15 @@ class Egress:
         await joined((reader, writer), there)
 
     async def _reached(
-        self, asker: asyncio.StreamReader, host: str, port: int
+        self, client: asyncio.StreamReader, host: str, port: int
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         address = ipaddress.ip_address(host)
         if address.is_loopback:
             return await asyncio.open_connection(host, port)
         if isinstance(self._sandboxes, NamespaceSandboxes) and address in self._sandboxes.network:
             async with self._turn:
-                if asker.at_eof():
-                    raise OSError("who asked for it waits no more")
+                if client.at_eof():
+                    raise OSError("the client has closed its connection")
                 descriptor = await asyncio.to_thread(
                     open_socket, self._sandboxes, _CONNECT, str(address), str(port)
                 )

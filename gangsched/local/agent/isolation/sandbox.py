@@ -126,7 +126,7 @@ class NamespaceSandboxes:
         self.mode = mode
         self._folder = folder
         self._next = 1
-        # Threads of its own: no pod waits for connections to others.
+        # Connections to other pods block the default threads: a new pod must not wait for them.
         self._makers = ThreadPoolExecutor(thread_name_prefix="pod")
         own = ["--user", "--map-root-user"] if mode == "user" else []
         self._holder = subprocess.Popen(
