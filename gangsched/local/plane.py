@@ -236,6 +236,8 @@ class Plane:
             begun.append(self._prometheus(metrics, monitor, progress))
         for awaited in begun:
             self.wait(*awaited)
+        if not options.bare:
+            self._wait_for_policies()
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _api_server(
@@ -364,6 +366,12 @@ class Plane:
         gate = options.binding == "extender"
         more = {"topology": options.topology, "tracking": options.tracking}
         bootstrap(self.kubeconfig, nodes, gate=gate, **more)
+
+    def _wait_for_policies(self) -> None:
+        """Wait last: an API server takes up to 5 s, in which other programs start."""
+        from gangsched.local.bootstrap import wait_for_policies  # noqa: PLC0415 -- as above
+
+        wait_for_policies(self.kubeconfig)
 
     def _spawn(self, name: str, command: list[str]) -> Program:
         return self.programs.start(name, command, UNBUFFERED)

@@ -17,7 +17,7 @@ from kubernetes.client.exceptions import ApiException
 from waiting import patience_s, until
 
 from gangsched.api import names
-from gangsched.local.bootstrap import bootstrap
+from gangsched.local.bootstrap import bootstrap, wait_for_policies
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import PlaneOptions
 
@@ -140,6 +140,7 @@ def test_a_rolling_upgrade_with_gangs_in_every_state(cluster):
 
     # First the kinds, while the old version still leads: it meets what it does not know.
     bootstrap(cluster.plane.kubeconfig, NodeFile(nodes=()), gate=False)
+    wait_for_policies(cluster.plane.kubeconfig)
     _add_future_field(cluster)
     cluster.wait(lambda: _knows_future(cluster, namespace), "the changed kind to be served")
     _gang(cluster, namespace, "newer", 1, future="kept")
