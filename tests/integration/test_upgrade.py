@@ -183,7 +183,7 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
     for index in range(3):
         cluster.group(namespace, f"g{index}", 1)
     cluster.wait(
-        lambda: len(cluster.json("get", "podgroups.gangsched.io", "-A")["items"]) == 3,
+        lambda: len(cluster.json("podgroups.gangsched.io", "-A")["items"]) == 3,
         "those of other tests to be gone",
     )
     assert _stored(cluster) == [OLD, names.VERSION]
@@ -198,10 +198,10 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
     assert "podgroups.gangsched.io: all in v1beta1" in said
 
     # A later release may now do without the old version, and nothing is lost.
-    crd = cluster.json("get", "crd", "podgroups.gangsched.io")
+    crd = cluster.json("crd", "podgroups.gangsched.io")
     crd["spec"]["versions"] = [v for v in crd["spec"]["versions"] if v["name"] == names.VERSION]
     cluster.kubectl("replace", "-f", "-", stdin=yaml.safe_dump(crd))
-    listed = cluster.json("get", "podgroups", "-n", namespace)["items"]
+    listed = cluster.json("podgroups", "-n", namespace)["items"]
     assert [one["metadata"]["name"] for one in listed] == ["g0", "g1", "g2"]
 
 
@@ -242,7 +242,7 @@ def _queue() -> str:
 
 def _add_future_field(cluster) -> None:
     """Have the kind as a later release may: with a field that this one does not know."""
-    crd = cluster.json("get", "crd", "podgroups.gangsched.io")
+    crd = cluster.json("crd", "podgroups.gangsched.io")
     for version in crd["spec"]["versions"]:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         spec["properties"]["future"] = {"type": "string"}
@@ -272,4 +272,4 @@ def _with(cluster, namespace: str, name: str) -> dict:
 
 
 def _stored(cluster) -> list[str]:
-    return cluster.json("get", "crd", "podgroups.gangsched.io")["status"]["storedVersions"]
+    return cluster.json("crd", "podgroups.gangsched.io")["status"]["storedVersions"]

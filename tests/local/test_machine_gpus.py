@@ -1,6 +1,5 @@
 """The GPUs of this machine: what nvidia-smi prints, and which container gets which of them."""
 
-import os
 import subprocess
 import sys
 
