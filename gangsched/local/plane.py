@@ -187,16 +187,9 @@ class Plane:
         programs = binaries / "etcd", options.api_server or binaries / "kube-apiserver"
         self._api_server(programs, authority, (etcd, peer, secure), extra, through)
         progress("starting controllers and schedulers")
-        self._spawn(
-            "kube-controller-manager",
-            commands.manager(
-                binaries,
-                authority,
-                self.folder,
-                manager,
-                flags.get("kube-controller-manager", ""),
-            ),
-        )
+        extra = flags.get("kube-controller-manager", "")
+        command = commands.manager(binaries, authority, self.folder, manager, extra)
+        self._spawn("kube-controller-manager", command)
         self.scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
         if nodes.of_kind("kwok"):
             self._spawn("kwok", commands.kwok(binaries, components.STAGES, self.folder))

@@ -53,7 +53,7 @@ def _axes_of(
 
 
 def _legend(figure: Figure, columns: int, *given: Sequence[Any]) -> None:
-    """Put a legend above the axes, whose margin there has its height."""
+    """Put a legend into the margin above the axes."""
     figure.legend(*given, ncols=columns, loc="upper left", borderaxespad=0.2, fontsize=8)
 
 
