@@ -4,8 +4,6 @@ import argparse
 import json
 from urllib.parse import urlencode
 
-from kubernetes.client.exceptions import ApiException
-
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
 _WORDS = argparse.ArgumentParser(exit_on_error=False)
@@ -35,10 +33,12 @@ class Reader:
         asked = _WORDS.parse_args(words)
         chosen = {name: getattr(asked, name) for name in ("labelSelector", "fieldSelector")}
         query = urlencode({name: text for name, text in chosen.items() if text})
-        found = [self._get(self._path(kind, asked), query) for kind in asked.kinds.split(",")]
-        if len(found) == 1:
-            return found[0]
-        return {"items": [item for one in found for item in one["items"]]}
+        first, *more = [
+            self._get(self._path(kind, asked), query) for kind in asked.kinds.split(",")
+        ]
+        if more:
+            first["items"] += [item for one in more for item in one["items"]]
+        return first
 
     def _path(self, kind: str, asked: argparse.Namespace) -> str:
         if kind not in self._paths:
@@ -73,6 +73,4 @@ class Reader:
             _preload_content=False,
             _return_http_data_only=True,
         )
-        if answer.status >= 400:
-            raise ApiException(http_resp=answer)
         return json.loads(answer.data)

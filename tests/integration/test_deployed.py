@@ -437,6 +437,6 @@ def test_running_jobs_outlive_an_uninstallation(deployed, home):
     for command in uninstall:
         deployed.kubectl(*command, "--wait=false")
     deployed.wait(lambda: not pods(deployed, "gangsched"), "gangsched to go", WAIT_S)
-    running = json.loads(deployed.kubectl("get", "pods", "-n", home, "-o", "json"))["items"]
+    running = deployed.json("pods", "-n", home)["items"]
     assert [pod["status"]["phase"] for pod in running] == ["Running"] * 2
     assert deployed.is_true(home, "stays", "Running")

@@ -1,6 +1,5 @@
 """Leader and standby: killed, stopped and resumed, handed over; nothing happens twice."""
 
-import json
 import os
 import signal
 
@@ -44,8 +43,8 @@ def leader(pair) -> str:
     """Return which process leads, once one does that runs."""
 
     def find() -> str:
-        text = pair.kubectl("get", "lease", "gangsched", "-n", "gangsched-system", "-o", "json")
-        holder = json.loads(text)["spec"].get("holderIdentity") or ""
+        lease = pair.json("lease", "gangsched", "-n", "gangsched-system")
+        holder = lease["spec"].get("holderIdentity") or ""
         logs = {name: (pair.plane.programs.logs / f"{name}.log").read_text() for name in BOTH}
         return next(
             (n for n, text in logs.items() if holder and f"leading as {holder}" in text), ""
