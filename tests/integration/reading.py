@@ -31,6 +31,8 @@ class Reader:
 
         """
         asked = _WORDS.parse_args(words)
+        if "/" in asked.kinds:
+            asked.kinds, _, asked.name = asked.kinds.partition("/")
         chosen = {name: getattr(asked, name) for name in ("labelSelector", "fieldSelector")}
         query = urlencode({name: text for name, text in chosen.items() if text})
         first, *more = [
