@@ -280,7 +280,9 @@ async def test_calls_that_began_late_show_that_a_server_is_slow_too():
         server.fails = "slow"
         tracked = Tracked(server, Api(), wait_s=0.2, timeout_s=60)
         bodies = [tracked.sees(f"job-{number}") for number in range(50)]
-        await asyncio.sleep(0.15)
+        await tracked.until(
+            lambda: tracked.hold_s(bodies[0]) < 0.05, "little of the wait to be left"
+        )
         async with running(tracked.tracker):
             await tracked.until(
                 lambda: not any(tracked.hold_s(body) for body in bodies), "all jobs to start"
