@@ -21,6 +21,7 @@ from gangsched.cli.output.printing import console, new_table, print_answer, prin
 from gangsched.cli.source import local_history
 from gangsched.config import ConfigError
 from gangsched.kube.client.access import Access
+from gangsched.kube.client.client import authorization_of, credentials
 from gangsched.recording.gang_record import GangOutcome, GangRecord
 from gangsched.recording.history_file import HistoryQuery, read_history
 from gangsched.userjobs.hostlist import hostlist
@@ -184,8 +185,8 @@ async def _ask(
         ConfigError: there is no token, or the leader does not answer.
 
     """
-    token = access.credentials().get_api_key_with_prefix("authorization")
-    if not token:
+    authorization = authorization_of(credentials(access))
+    if authorization is None:
         raise ConfigError("--leader: the kubeconfig has no token of an account")
     asked = {"since": query.since_s, "until": query.until_s, "limit": query.limit}
     named = {
@@ -203,7 +204,7 @@ async def _ask(
                 f"{leader.rstrip('/')}/history",
                 params=params,
                 ssl=_trust(ca),
-                headers={"Authorization": token},
+                headers={"Authorization": authorization},
             ) as answer,
         ):
             body = await answer.read()

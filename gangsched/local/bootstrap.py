@@ -33,7 +33,7 @@ def bootstrap(
     topology: bool = False,
     tracking: bool = False,
 ) -> None:
-    """Apply the shipped manifests and create the nodes.
+    """Apply the shipped manifests and create the nodes; the admission policies act later.
 
     With `topology` the nodes have their Topology, and with `tracking` gangsched may show runs.
     """
@@ -43,7 +43,7 @@ def bootstrap(
 
 
 def wait_for_policies(kubeconfig: Path) -> None:
-    """Wait until the admission policies act, after an API server was restarted.
+    """Wait until the admission policies act, on a new or restarted API server.
 
     Raises:
         TimeoutError: they do not act in time.
@@ -71,8 +71,7 @@ async def _bootstrap(
         documents += yaml.safe_load_all(_KWOK_POLICY.read_text())
         documents += more
         documents = [_for_aliases(document) for document in documents]
-        policies = await policies_served(client) == "v1"
-        if not policies:
+        if await policies_served(client) != "v1":
             documents = [d for d in documents if not d["kind"].startswith(_MUTATING)]
         documents.sort(key=lambda document: document["kind"] != "Namespace")
         for document in documents:
@@ -82,8 +81,6 @@ async def _bootstrap(
         await asyncio.gather(*(_create_node(client, slots, manifest) for manifest in manifests))
         for crd in (d for d in documents if d["kind"] == "CustomResourceDefinition"):
             await _established(client, crd["metadata"]["name"])
-        for kind in _STAMPED if policies else ():
-            await _stamped(client, kind)
 
 
 def spelt(nodes: NodeFile) -> list[dict[str, Any]]:

@@ -187,16 +187,9 @@ class Plane:
         programs = binaries / "etcd", options.api_server or binaries / "kube-apiserver"
         self._api_server(programs, authority, (etcd, peer, secure), extra, through)
         progress("starting controllers and schedulers")
-        self._spawn(
-            "kube-controller-manager",
-            commands.manager(
-                binaries,
-                authority,
-                self.folder,
-                manager,
-                flags.get("kube-controller-manager", ""),
-            ),
-        )
+        extra = flags.get("kube-controller-manager", "")
+        command = commands.manager(binaries, authority, self.folder, manager, extra)
+        self._spawn("kube-controller-manager", command)
         self.scheduler(binaries, "kube-scheduler", scheduler, flags.get("kube-scheduler", ""))
         if nodes.of_kind("kwok"):
             self._spawn("kwok", commands.kwok(binaries, components.STAGES, self.folder))
@@ -236,6 +229,8 @@ class Plane:
             begun.append(self._prometheus(metrics, monitor, progress))
         for awaited in begun:
             self.wait(*awaited)
+        if not options.bare:
+            self._wait_for_policies()
         (self.folder / "instance.json").write_text(json.dumps(info, indent=1))
 
     def _api_server(
@@ -364,6 +359,12 @@ class Plane:
         gate = options.binding == "extender"
         more = {"topology": options.topology, "tracking": options.tracking}
         bootstrap(self.kubeconfig, nodes, gate=gate, **more)
+
+    def _wait_for_policies(self) -> None:
+        """Wait last: an API server takes up to 5 s, in which other programs start."""
+        from gangsched.local.bootstrap import wait_for_policies  # noqa: PLC0415 -- as above
+
+        wait_for_policies(self.kubeconfig)
 
     def _spawn(self, name: str, command: list[str]) -> Program:
         return self.programs.start(name, command, UNBUFFERED)

@@ -12,7 +12,7 @@ import aiohttp
 import kopf
 
 from gangsched.kube.client.access import Access
-from gangsched.kube.client.client import credentials, tls_of
+from gangsched.kube.client.client import authorization_of, credentials, tls_of
 from gangsched.kube.client.json_depth import decode_bounded, readable
 
 
@@ -55,11 +55,11 @@ class _Response(aiohttp.ClientResponse):
 def session(access: Access | Path | None) -> kopf.AiohttpSession:
     """Return a session for kopf, with a kubeconfig's credentials or the pod's own."""
     settings = credentials(access)
-    token = settings.get_api_key_with_prefix("authorization")
+    authorization = authorization_of(settings)
     connector = aiohttp.TCPConnector(limit=0, ssl=tls_of(settings))
     http = aiohttp.ClientSession(
         connector=connector,
-        headers={"Authorization": token} if token else {},
+        headers={"Authorization": authorization} if authorization else {},
         response_class=_Response,
     )
     return kopf.AiohttpSession(server=settings.host, aiohttp_session=http)

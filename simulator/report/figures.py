@@ -9,6 +9,7 @@ import matplotlib as mpl
 import numpy as np
 import pyarrow as pa
 from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
@@ -23,7 +24,6 @@ mpl.rcParams.update(
         "axes.grid": True,
         "grid.alpha": 0.25,
         "legend.frameon": False,
-        "figure.constrained_layout.use": True,
     }
 )
 
@@ -32,6 +32,29 @@ CLASSES = ((1, 1, "1"), (2, 7, "2-7"), (8, 8, "8"), (9, 63, "9-63"), (64, 10**9,
 
 _TOP = 8
 _WIDE = (9.0, 2.6)
+_SMALL = (4.4, 2.6)
+_LEGEND_IN = 0.3
+_LABEL_CHARACTER_IN = 0.062
+_LONGEST_LABEL_IN = 4.0
+
+
+def _axes_of(
+    size_in: tuple[float, float], left_in: float = 0.65, top_in: float = 0.1
+) -> tuple[Figure, Axes]:
+    """Return a figure and its axes, with given margins.
+
+    The library's own layouts draw a figure three times to find its margins.
+    """
+    (width, height), right_in, bottom_in = size_in, 0.15, 0.45
+    figure = Figure(size_in)
+    inner = width - left_in - right_in, height - bottom_in - top_in
+    place = left_in / width, bottom_in / height, inner[0] / width, inner[1] / height
+    return figure, figure.add_axes(place)
+
+
+def _legend(figure: Figure, columns: int, *given: Sequence[Any]) -> None:
+    """Put a legend into the margin above the axes."""
+    figure.legend(*given, ncols=columns, loc="upper left", borderaxespad=0.2, fontsize=8)
 
 
 def _svg(figure: Figure) -> str:
@@ -51,8 +74,7 @@ def time_unit(end_s: float) -> tuple[float, str]:
 
 def over_time(samples: Mapping[str, pa.Table], columns: tuple[str, str], label: str) -> str:
     """Draw the quotient of two columns over time, a line for each variant."""
-    figure = Figure(_WIDE)
-    axes = figure.add_subplot()
+    figure, axes = _axes_of(_WIDE, top_in=_LEGEND_IN)
     end_s = max(max(table["at_s"].to_pylist(), default=0.0) for table in samples.values())
     unit_s, unit = time_unit(end_s)
     for name, table in samples.items():
@@ -62,7 +84,7 @@ def over_time(samples: Mapping[str, pa.Table], columns: tuple[str, str], label: 
         axes.plot(at, 100 * over / under, label=name, linewidth=1)
     axes.set(xlabel=unit, ylabel=label, ylim=(0, None))
     if len(samples) > 1:
-        figure.legend(ncols=min(len(samples), 4), loc="outside upper left", fontsize=8)
+        _legend(figure, min(len(samples), 4))
     return _svg(figure)
 
 
@@ -86,14 +108,13 @@ def waiting(details: Mapping[str, Any]) -> str:
     lines = [[by_queue.get(name, 0) for _, by_queue in rows] for name in shown]
     if rest:
         lines.append([sum(by_queue.get(name, 0) for name in rest) for _, by_queue in rows])
-    figure = Figure(_WIDE)
-    axes = figure.add_subplot()
+    figure, axes = _axes_of(_WIDE, top_in=_LEGEND_IN)
     if lines:
         labels = [*shown, *([f"{len(rest)} others"] * bool(rest))]
         colours = _colours(details["queues"])
         colors = [*(colours[name] for name in shown), (0.8, 0.8, 0.8)]
         axes.stackplot([at_s / unit_s for at_s, _ in rows], lines, labels=labels, colors=colors)
-        figure.legend(ncols=len(labels), loc="outside upper left", fontsize=8)
+        _legend(figure, len(labels))
     axes.set(xlabel=unit, ylabel="pending jobs", ylim=(0, None))
     return _svg(figure)
 
@@ -103,22 +124,20 @@ def nodes_bought(details: Mapping[str, Any]) -> str:
     rows = details["nodes_bought"]
     if not rows:
         return ""
-    figure = Figure(_WIDE)
-    axes = figure.add_subplot()
+    figure, axes = _axes_of(_WIDE, top_in=_LEGEND_IN)
     unit_s, unit = time_unit(details["end_s"])
     at = [0.0, *(at_s / unit_s for at_s, _ in rows), details["end_s"] / unit_s]
     names = list(rows[0][1])
     lines = [[0, *(counts[name] for _, counts in rows), rows[-1][1][name]] for name in names]
     axes.stackplot(at, lines, labels=names, step="post")
-    figure.legend(ncols=len(names), loc="outside upper left", fontsize=8)
+    _legend(figure, len(names))
     axes.set(xlabel=unit, ylabel="bought nodes", ylim=(0, None))
     return _svg(figure)
 
 
 def by_size(jobs: Mapping[str, pa.Table], column: str, part: float, label: str) -> str:
     """Draw a percentile of a column for each size class, bars for each variant."""
-    figure = Figure((4.4, 2.6))
-    axes = figure.add_subplot()
+    figure, axes = _axes_of(_SMALL)
     width = 0.8 / len(jobs)
     heights_of: dict[str, list[float]] = {}
     for name, table in jobs.items():
@@ -145,8 +164,7 @@ def by_size(jobs: Mapping[str, pa.Table], column: str, part: float, label: str) 
 
 def waits(jobs: Mapping[str, pa.Table]) -> str:
     """Draw the cumulative distribution of waits."""
-    figure = Figure((4.4, 2.6))
-    axes = figure.add_subplot()
+    figure, axes = _axes_of(_SMALL)
     for name, table in jobs.items():
         values = np.sort(np.array(table["wait_s"], dtype=float))
         values = values[~np.isnan(values)]
@@ -165,8 +183,7 @@ def waits(jobs: Mapping[str, pa.Table]) -> str:
 
 def fairness(jobs: Mapping[str, pa.Table], parts: int = 20) -> str:
     """Draw Jain's index over the queues' mean slowdowns of started jobs, by arrival time."""
-    figure = Figure((4.4, 2.6))
-    axes = figure.add_subplot()
+    figure, axes = _axes_of(_SMALL)
     for name, table in jobs.items():
         at = np.array(table["at_s"], dtype=float)
         slow = np.array(table["slowdown"], dtype=float)
@@ -191,8 +208,9 @@ def lanes(details: Mapping[str, Any]) -> str:
     colours = _colours(details["queues"])
     colors = np.array(list(colours.values()))
     picture = 1 - busy[..., None] * (1 - colors[queue])
-    figure = Figure((9.0, 1.0 + 0.14 * len(queue)))
-    axes = figure.add_subplot()
+    longest_in = _LABEL_CHARACTER_IN * max(map(len, details["lanes"]), default=0)
+    size_in = _WIDE[0], 1.0 + 0.14 * len(queue)
+    figure, axes = _axes_of(size_in, 0.15 + min(longest_in, _LONGEST_LABEL_IN), _LEGEND_IN)
     unit_s, unit = time_unit(details["end_s"])
     extent = (0, details["end_s"] / unit_s, len(queue) - 0.5, -0.5)
     axes.imshow(picture, aspect="auto", interpolation="nearest", extent=extent)
@@ -204,13 +222,8 @@ def lanes(details: Mapping[str, Any]) -> str:
     shown = [at for at in np.argsort(-usage, kind="stable")[:_TOP] if usage[at]]
     names = list(colours)
     if shown:
-        figure.legend(
-            [Patch(color=colours[names[at]]) for at in shown],
-            [names[at] for at in shown],
-            ncols=len(shown),
-            loc="outside upper left",
-            fontsize=8,
-        )
+        patches = [Patch(color=colours[names[at]]) for at in shown]
+        _legend(figure, len(shown), patches, [names[at] for at in shown])
     return _svg(figure)
 
 
@@ -221,9 +234,12 @@ def heat(details: Mapping[str, Any]) -> str:
     if not pictures or not has.any():
         return ""
     wide = int(np.ceil(np.sqrt(len(has) * 1.6)))
-    figure = Figure((9.0, 1.0 + 1.9 * (1 + (len(pictures) - 1) // 3)))
+    rows = 1 + (len(pictures) - 1) // 3
+    height_in = 1.0 + 1.9 * rows
+    figure = Figure((_WIDE[0], height_in))
+    figure.subplots_adjust(0.01, 0.02, 0.99, 1 - _LEGEND_IN / height_in, wspace=0.03)
     unit_s, unit = time_unit(details["end_s"])
-    axes = figure.subplots(1 + (len(pictures) - 1) // 3, min(len(pictures), 3), squeeze=False)
+    axes = figure.subplots(rows, min(len(pictures), 3), squeeze=False)
     for place in axes.flat:
         place.set_axis_off()
     for place, (at_s, used) in zip(axes.flat, pictures, strict=False):

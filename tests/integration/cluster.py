@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import uuid
 from collections.abc import Iterator
 
@@ -11,6 +10,7 @@ from kubernetes import client, config, utils
 from kubernetes.client.exceptions import ApiException
 from kubernetes.watch import Watch
 from own_commands import run_here
+from reading import Reader
 from waiting import ended, patience_s, stays, until
 
 from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
@@ -58,6 +58,7 @@ class Cluster:
         self.api = QuickClient(configuration)
         self.core = client.CoreV1Api(self.api)
         self.custom = client.CustomObjectsApi(self.api)
+        self.reader = Reader(self.api)
 
     # -- namespaces ---------------------------------------------------------------------------
 
@@ -354,5 +355,6 @@ class Cluster:
         lines = [line for line in self.metrics().splitlines() if line.startswith(series)]
         return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
 
-    def json(self, *arguments: str) -> dict:
-        return json.loads(self.kubectl(*arguments, "-o", "json"))
+    def json(self, *words: str) -> dict:
+        """Return an object, or a list, of the words after `kubectl get`."""
+        return self.reader.get(*words)

@@ -83,7 +83,7 @@ def test_a_client_session_reads_the_cluster_and_a_snapshot(cluster, namespace, t
     assert f"{namespace}/wide" in [row["gang"] for row in changed["rows"]]
     assert "give quotas, nodes, priorities, bookings or pools" in nothing
     assert docs["pages"][0]["page"] == "slurm.md"
-    assert not [g for g in cluster.json("get", "podgroups.gangsched.io", "-n", namespace)["items"]
+    assert not [g for g in cluster.json("podgroups.gangsched.io", "-n", namespace)["items"]
                 if g["metadata"]["name"] == "later"], "a question creates nothing"  # fmt: skip
 
     file = tmp_path / "now.jsonl"

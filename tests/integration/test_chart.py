@@ -222,7 +222,7 @@ def test_the_first_guides_commands(helm, empty, tmp_path):
             env=variables,
         )
         assert "deployed" in run(helm, "list", "-n", "kubeflow", env=variables)
-        there = empty.json("get", "deployments", "-n", "kubeflow")["items"]
+        there = empty.json("deployments", "-n", "kubeflow")["items"]
         assert "training-operator" in [one["metadata"]["name"] for one in there]
         patience = f"--timeout={patience_s(30):.0f}s"
         empty.kubectl("wait", "--for=condition=Established", "crd", "--all", patience)
@@ -236,10 +236,10 @@ def test_the_first_guides_commands(helm, empty, tmp_path):
         run(
             helm, "upgrade", "training-operator", "kubeflow/training-operator", *more, env=variables
         )
-        there = empty.json("get", "deployments", "-n", "kubeflow")["items"]
+        there = empty.json("deployments", "-n", "kubeflow")["items"]
         assert [one["metadata"]["name"] for one in there] == ["training-operator"]
         run(helm, "uninstall", "training-operator", "-n", "kubeflow", env=variables)
-        assert empty.json("get", "pytorchjob", "stays")["metadata"]["name"] == "stays"
+        assert empty.json("pytorchjob", "stays")["metadata"]["name"] == "stays"
         (line,) = [one.text for one in items("docs/operations.md") if one.heading == "With Helm"]
         assert "STATUS: deployed" in run(helm, *line.split()[1:], env=variables, cwd=ROOT)
     finally:

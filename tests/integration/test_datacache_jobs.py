@@ -47,7 +47,7 @@ def test_the_page_trains_from_a_cache(laptop, home, tmp_path):
     log = logs(laptop, home, name, "node")
     assert "rank 0 had 898 rows of (64,)" in log
     assert "rank 1 had 899 rows of (64,)" in log
-    left = laptop.json("get", "pods", "-n", home, "-l", "jobset.sigs.k8s.io/jobset-name=cached")
+    left = laptop.json("pods", "-n", home, "-l", "jobset.sigs.k8s.io/jobset-name=cached")
     running = [
         pod["metadata"]["name"] for pod in left["items"] if pod["status"]["phase"] == "Running"
     ]
@@ -124,7 +124,7 @@ def test_a_pod_of_another_job_may_not_read(laptop, home):
         pod_of(laptop, home, step, index)
     pod_of(laptop, home, "node", 0)
     (group,) = laptop.json(
-        "get", "podgroups.gangsched.io", "-n", home, "--field-selector=metadata.name=cached"
+        "podgroups.gangsched.io", "-n", home, "--field-selector=metadata.name=cached"
     )["items"]
     counts = {role["name"]: role["count"] for role in group["spec"]["roles"]}
     assert counts == {"cache-head": 1, "cache-worker": 2, "node": 2}, "they are one gang"

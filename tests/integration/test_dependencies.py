@@ -32,7 +32,7 @@ def states(cluster, namespace, number=None):
 
 def refusals(cluster, namespace):
     """Return the reason and the message of each PodGroup that waits."""
-    groups = cluster.json("get", "podgroups.gangsched.io", "-n", namespace)["items"]
+    groups = cluster.json("podgroups.gangsched.io", "-n", namespace)["items"]
     found = (group.get("status", {}).get("refusal") for group in groups)
     messages = (group.get("status", {}).get("message", "") for group in groups)
     return [(why["reason"], text) for why, text in zip(found, messages, strict=True) if why]
@@ -59,7 +59,7 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
     _is_explained(cluster, namespace, second, first)
     pod = next(
         pod["metadata"]["name"]
-        for pod in cluster.json("get", "pods", "-n", namespace)["items"]
+        for pod in cluster.json("pods", "-n", namespace)["items"]
         if pod["metadata"]["name"].startswith("first-")
     )
     cluster.kubectl("exec", "-n", namespace, pod, "--", "touch", "/tmp/go")
@@ -91,7 +91,7 @@ def test_a_chain_waits_for_success_and_a_failure_stops_it(cluster, namespace):
 
 def _is_explained(cluster, namespace, number, other):
     """The start of a gang that waits relies on the end of the other."""
-    groups = cluster.json("get", "podgroups.gangsched.io", "-n", namespace)["items"]
+    groups = cluster.json("podgroups.gangsched.io", "-n", namespace)["items"]
     names = {group["metadata"]["name"].rpartition("-")[2]: group for group in groups}
     waits, runs = (f"{namespace}/{names[one]['metadata']['name']}" for one in (number, other))
 
@@ -141,7 +141,7 @@ def test_jobs_without_a_group_follow_each_other(cluster, namespace):
     """A Job that failed stays; its own conditions say how it ended."""
 
     def ended():
-        jobs = cluster.json("get", "jobs", "-n", namespace)["items"]
+        jobs = cluster.json("jobs", "-n", namespace)["items"]
         return {
             job["metadata"]["name"]: condition["type"]
             for job in jobs

@@ -37,7 +37,7 @@ FOR_EVER = "sleep 1000000"
 
 def pods(cluster, name) -> dict[str, dict]:
     """Return the living pods of a Deployment, by name."""
-    listed = cluster.json("get", "pods", "-n", HOME, "-l", f"app.kubernetes.io/name={name}")
+    listed = cluster.json("pods", "-n", HOME, "-l", f"app.kubernetes.io/name={name}")
     return {
         one["metadata"]["name"]: one
         for one in listed["items"]
@@ -175,9 +175,7 @@ def test_the_audit_trail_is_in_the_leaders_log(deployed, home):
         "spec": {"quotas": [{"resource": "nvidia.com/gpu", "nominal": 4}]},
     }
     deployed.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
-    deployed.wait(
-        lambda: deployed.json("get", "queue", "audited").get("status"), "the queue to be seen"
-    )
+    deployed.wait(lambda: deployed.json("queue", "audited").get("status"), "the queue to be seen")
     queue["spec"]["weight"] = 3
     deployed.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
 
@@ -288,7 +286,7 @@ def test_the_pages_are_served_to_tokens(deployed, home, tmp_path):
     Shell(tmp_path, deployed.plane.kubeconfig).walk("docs/web.md", "In the cluster")
     deployed.wait(lambda: len(pods(deployed, "gangsched-web")) == 1, "the pages' pod", WAIT_S)
     (pod,) = pods(deployed, "gangsched-web")
-    (container,) = deployed.json("get", "pod", pod, "-n", HOME)["spec"]["containers"]
+    (container,) = deployed.json("pod", pod, "-n", HOME)["spec"]["containers"]
     for probe in ("readinessProbe", "livenessProbe"):
         ask = ("exec", "-n", HOME, pod, "--", *container[probe]["exec"]["command"])
         deployed.wait(lambda ask=ask: not deployed.kubectl(*ask, check=False), probe, WAIT_S)
@@ -365,7 +363,7 @@ def test_the_doctor_finds_what_is_broken(deployed, home):
     assert code == 1
     assert "there is no Lease elsewhere/gangsched" in said
     assert "the account may not" in said
-    role = deployed.json("get", "clusterrole", "gangsched")
+    role = deployed.json("clusterrole", "gangsched")
     deployed.kubectl("delete", "clusterrole", "gangsched")
 
     async def examined() -> list[Finding]:
@@ -439,6 +437,6 @@ def test_running_jobs_outlive_an_uninstallation(deployed, home):
     for command in uninstall:
         deployed.kubectl(*command, "--wait=false")
     deployed.wait(lambda: not pods(deployed, "gangsched"), "gangsched to go", WAIT_S)
-    running = json.loads(deployed.kubectl("get", "pods", "-n", home, "-o", "json"))["items"]
+    running = deployed.json("pods", "-n", home)["items"]
     assert [pod["status"]["phase"] for pod in running] == ["Running"] * 2
     assert deployed.is_true(home, "stays", "Running")

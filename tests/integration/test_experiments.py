@@ -98,9 +98,7 @@ def test_a_search_runs_to_its_end_and_tells_the_best(laptop, home, tmp_path):
         "dropout_rate",
     }
     # Trials that are not retained leave their jobs' GPUs and names.
-    laptop.wait(
-        lambda: not laptop.json("get", "jobs", "-n", home)["items"], "the trials' jobs to go", 60
-    )
+    laptop.wait(lambda: not laptop.json("jobs", "-n", home)["items"], "the trials' jobs to go", 60)
     table = laptop.kubectl("get", "experiments", "-n", home)
     assert table.splitlines()[0].split() == ["NAME", "TYPE", "STATUS", "AGE"]
 
@@ -282,9 +280,7 @@ def test_the_guides_experiment_runs_unchanged(cluster, namespace):
             (container,) = one["spec"]["runSpec"]["spec"]["template"]["spec"]["containers"]
             assert f"--batch_size={point['batch_size']}" in container["command"]
         jobs = cluster.wait(
-            lambda: (
-                (j := cluster.json("get", "jobs", "-n", namespace)["items"]) and len(j) == 5 and j
-            ),
+            lambda: (j := cluster.json("jobs", "-n", namespace)["items"]) and len(j) == 5 and j,
             "a Job for each",
         )
         assert {j["metadata"]["name"] for j in jobs} == {t["metadata"]["name"] for t in made}

@@ -1,6 +1,5 @@
 """Leader and standby: killed, stopped and resumed, handed over; nothing happens twice."""
 
-import json
 import os
 import signal
 
@@ -44,8 +43,8 @@ def leader(pair) -> str:
     """Return which process leads, once one does that runs."""
 
     def find() -> str:
-        text = pair.kubectl("get", "lease", "gangsched", "-n", "gangsched-system", "-o", "json")
-        holder = json.loads(text)["spec"].get("holderIdentity") or ""
+        lease = pair.json("lease", "gangsched", "-n", "gangsched-system")
+        holder = lease["spec"].get("holderIdentity") or ""
         logs = {name: (pair.plane.programs.logs / f"{name}.log").read_text() for name in BOTH}
         return next(
             (n for n, text in logs.items() if holder and f"leading as {holder}" in text), ""
@@ -82,7 +81,7 @@ def test_the_standby_goes_on_when_the_leader_is_killed(pair, home):
 def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     """Statuses of groups and queues stay as they are, and no Event is told twice."""
     pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(home)))
-    pair.wait(lambda: pair.json("get", "queue", home).get("status"), "the queue's status")
+    pair.wait(lambda: pair.json("queue", home).get("status"), "the queue's status")
     coscheduling = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
         "kind": "PodGroup",
@@ -99,7 +98,7 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     pair.wait_event(home, "NotEnoughFree", name="waits")
 
     def phase(group: str) -> str:
-        return (pair.json("get", group, "-n", home).get("status") or {}).get("phase", "")
+        return (pair.json(group, "-n", home).get("status") or {}).get("phase", "")
 
     # The last that there is to say of those that run.
     last = {
@@ -112,8 +111,8 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
 
     def written() -> dict[str, str]:
         """Return the versions of what we write about what does not change, and the Events of it."""
-        found = {one: pair.json("get", one, "-n", home) for one in last}
-        found["queue"] = pair.json("get", "queue", home)
+        found = {one: pair.json(one, "-n", home) for one in last}
+        found["queue"] = pair.json("queue", home)
         versions = {name: one["metadata"]["resourceVersion"] for name, one in found.items()}
         told = [event for name in ("runs", "theirs") for event in pair.events(home, name)]
         return versions | {"events": str(sorted(told))}
@@ -127,7 +126,7 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     pair.wait_event(home, "Placed", name="waits")  # the new leader is at work, and tells
     later = f"{home}-later"  # its status is written after that of the other queue
     pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(later)))
-    pair.wait(lambda: pair.json("get", "queue", later).get("status"), "the later queue's status")
+    pair.wait(lambda: pair.json("queue", later).get("status"), "the later queue's status")
     assert written() == before
     waited = [reason for reason, _ in pair.events(home, "waits")]
     assert waited.count("NotEnoughFree") == 1

@@ -270,7 +270,7 @@ def collect(cluster, namespace, pod) -> None:
 
 def test_killed_at_any_moment(cluster, namespace):
     """SIGKILL between the steps of a start: the next process finishes the work."""
-    for bound in range(5):
+    for bound in (0, 2, 4):
         name = f"g{bound}"
         cluster.gang(namespace, name, 4, group=PATIENT)
         cluster.wait(

@@ -108,7 +108,7 @@ def _leads(cluster):
 
 
 def _starts(cluster, namespace):
-    pods = cluster.json("get", "pods", "-n", namespace)["items"]
+    pods = cluster.json("pods", "-n", namespace)["items"]
     times = [pod["status"].get("startTime") for pod in pods]
     return [datetime.fromisoformat(text).timestamp() for text in times] if all(times) else None
 

@@ -110,7 +110,7 @@ def home(laptop):
 def slices(laptop, namespace, service) -> tuple[set[str], set[str]]:
     """Return which pods stand behind a Service, and the names of their ports."""
     found = laptop.json(
-        "get", "endpointslices", "-n", namespace, "-l", f"kubernetes.io/service-name={service}"
+        "endpointslices", "-n", namespace, "-l", f"kubernetes.io/service-name={service}"
     )["items"]
     pods = {one["targetRef"]["name"] for s in found for one in s.get("endpoints") or []}
     return pods, {port["name"] for s in found for port in s.get("ports") or []}
@@ -196,7 +196,7 @@ def test_data_metrics_and_the_guides_labels(laptop, home, tmp_path):
     pods = {f"{JOB}-master-0", *(f"{JOB}-worker-{i}" for i in range(3))}
 
     def named() -> list[dict]:
-        return laptop.json("get", "pods", "-n", home, "-l", f"job-name={JOB}")["items"]
+        return laptop.json("pods", "-n", home, "-l", f"job-name={JOB}")["items"]
 
     laptop.wait(lambda: {pod["metadata"]["name"] for pod in named()} == pods, "all of its pods")
     for pod in named():  # as the user wrote them: no init container waits for the master
@@ -206,9 +206,9 @@ def test_data_metrics_and_the_guides_labels(laptop, home, tmp_path):
     laptop.wait(
         lambda: slices(laptop, home, "training-metrics") == (pods, {"metrics"}), "the endpoints"
     )
-    masters = laptop.json(
-        "get", "services", "-n", home, "-l", "training.kubeflow.org/job-role=master"
-    )["items"]
+    masters = laptop.json("services", "-n", home, "-l", "training.kubeflow.org/job-role=master")[
+        "items"
+    ]
     assert [one["metadata"]["name"] for one in masters] == [f"{JOB}-master-0"]
     assert "metrics" in {port["name"] for port in masters[0]["spec"]["ports"]}
     # And Prometheus scrapes what each of the three ServiceMonitors selects, and nothing else.

@@ -131,7 +131,7 @@ def test_data_is_there_when_training_starts_and_a_token_is_in_its_own_pod_alone(
     assert hashlib.sha256(TOKEN.encode()).hexdigest() in model
     assert TOKEN not in dataset + model + trained
     for kind in ("jobsets", "jobs", "pods", "podgroups", "events"):
-        assert TOKEN not in json.dumps(laptop.json("get", kind, "-n", home)), kind
+        assert TOKEN not in json.dumps(laptop.json(kind, "-n", home)), kind
     laptop.wait_event(home, "TokenInSpec", name="t")
     names = {
         secret.metadata.name: secret for secret in laptop.core.list_namespaced_secret(home).items

@@ -221,7 +221,7 @@ def test_a_population_continues_from_its_checkpoints(laptop, home):  # noqa: F81
     generations = [int(one["metadata"]["labels"][GENERATION_LABEL]) for one in listed]
     assert sorted(generations) == [0] * 5 + [1] * 5 + [2] * 5
     assert [metric(one, "generations")["max"] for one in listed] == [n + 1 for n in generations]
-    assert laptop.json("get", "pvc", "-n", home)["items"][0]["metadata"]["name"] == "grown-pbt"
+    assert laptop.json("pvc", "-n", home)["items"][0]["metadata"]["name"] == "grown-pbt"
 
 
 def test_a_band_promotes_the_best(laptop, home):  # noqa: F811

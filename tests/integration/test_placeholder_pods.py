@@ -147,7 +147,7 @@ def test_a_guarantee_is_warm_before_its_gangs_come(autoscaled, namespace):
         assert autoscaled.bound(namespace, "gang") <= ready
 
         def replicas() -> int:
-            found = cluster.json("get", "capacitybuffers", "-n", PLACE)["items"]
+            found = cluster.json("capacitybuffers", "-n", PLACE)["items"]
             return found[0]["spec"]["replicas"]
 
         cluster.wait(lambda: replicas() == 1, "the rest of the guarantee", 30)

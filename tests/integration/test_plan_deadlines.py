@@ -60,7 +60,7 @@ def test_one_gang_ends_a_process_once_and_the_others_start(pair):
     pair.wait_placed(home, "good-", 2, 60)  # by the other
     said = f"planning did not end within {patience_s(2):g} s"
     wait_reason(pair, home, "PlanFailed", "endless", said)
-    kept = pair.json("get", "configmap", "gangsched-history", "-n", "gangsched-system")["data"]
+    kept = pair.json("configmap", "gangsched-history", "-n", "gangsched-system")["data"]
     ((entry,),) = [json.loads(kept["set-aside.json"])["gangs"].values()]
     assert entry["who"] == f"{home}/endless"
     # After a restart it is still set aside.

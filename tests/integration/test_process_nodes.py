@@ -429,7 +429,7 @@ def test_a_killed_up_is_cleaned_up_by_the_next_and_nothing_is_left_behind(node):
             process.kill()
     orphans = marked(plane.folder)
     assert orphans
-    with a_plane(plane.name, NodeFile(), PlaneOptions(binding="off")):
+    with a_plane(plane.name, NodeFile(), PlaneOptions(binding="off", bare=True)):
         assert not [p for p in orphans if _lives(p)]
         assert plane.info()["server"] != node.plane.info()["server"]
         Cluster(plane, "off").core.create_namespace({"metadata": {"name": "mine"}})

@@ -245,8 +245,7 @@ def test_a_topology_that_makes_no_sense_is_refused_by_the_api(racks, space):
 def test_nodes_without_their_labels_are_reported(racks, space):
     status = racks.wait(
         lambda: (
-            (found := racks.json("get", "topology", "default").get("status") or {}).get("nodes")
-            == 8
+            (found := racks.json("topology", "default").get("status") or {}).get("nodes") == 8
             and found.get("misplacedCount") == 2
             and found
         ),

@@ -95,7 +95,7 @@ def job(home: str, name: str, mode: str, entry: str, **fields) -> dict:
 
 def status(cluster, home: str, name: str) -> dict:
     """Return the status of a RayJob."""
-    return cluster.json("get", "rayjob", name, "-n", home).get("status") or {}
+    return cluster.json("rayjob", name, "-n", home).get("status") or {}
 
 
 def words(cluster, home: str, name: str) -> str:
@@ -204,7 +204,7 @@ def test_an_upgraded_service_serves_until_its_second_cluster_has_capacity(kubera
     create(kuberay, kuberay.yaml(body))
 
     def cluster(which: str) -> str:
-        now = kuberay.json("get", "rayservice", "serves", "-n", home).get("status") or {}
+        now = kuberay.json("rayservice", "serves", "-n", home).get("status") or {}
         return (now.get(f"{which}ServiceStatus") or {}).get("rayClusterName", "")
 
     first = kuberay.wait(lambda: cluster("active"), "the service to be ready", 240)

@@ -89,7 +89,7 @@ def test_a_script_runs_on_two_nodes_with_srun(cluster, namespace, tmp_path):
     ]
     assert lines.count("found") == 2
     assert lines[-1] == "arguments one --two"
-    jobset = cluster.json("get", "jobset", f"two-nodes-{number}", "-n", namespace)
+    jobset = cluster.json("jobset", f"two-nodes-{number}", "-n", namespace)
     marks = jobset["metadata"]["annotations"]
     assert marks["gangsched.io/max-runtime-seconds"] == "600"
     pods = cluster.core.list_namespaced_pod(namespace).items
@@ -119,7 +119,7 @@ def test_an_array_is_a_job_for_each_task(cluster, namespace):
     code, text = cluster.gangsched("cancel", number, "--yes", "-n", namespace)
     assert text.count("is cancelled") == 3
     cluster.wait(
-        lambda: not [s for s in cluster.json("get", "secrets", "-n", namespace)["items"]
+        lambda: not [s for s in cluster.json("secrets", "-n", namespace)["items"]
                      if s["metadata"]["name"] == f"sweep-{number}"],
         "the Secret goes with the last task",
     )  # fmt: skip
@@ -140,7 +140,7 @@ def test_what_is_not_supported_is_named_at_once_and_nothing_is_created(
     text = submit(cluster, namespace, str(file), code=2)
     for name in ("--account", "--mail-type", "--constraint"):
         assert name in text
-    assert not cluster.json("get", "jobsets,secrets", "-n", namespace)["items"]
+    assert not cluster.json("jobsets,secrets", "-n", namespace)["items"]
     ignore = [
         word for name in ("account", "mail-type", "constraint") for word in ("--ignore", name)
     ]
@@ -156,13 +156,13 @@ def test_nothing_is_left_of_a_submission_that_is_refused(cluster, namespace):
     cluster.kubectl("create", "quota", "few", "-n", namespace,
                     "--hard=count/jobsets.jobset.x-k8s.io=2")  # fmt: skip
     cluster.wait(
-        lambda: cluster.json("get", "resourcequota", "few", "-n", namespace).get("status"),
+        lambda: cluster.json("resourcequota", "few", "-n", namespace).get("status"),
         "the quota counts",
     )
     text = submit(cluster, namespace, "-a", "1-5", "--wrap", "sleep 100", code=2)
     assert "exceeded quota" in text
     cluster.wait(
-        lambda: not cluster.json("get", "jobsets,secrets", "-n", namespace)["items"],
+        lambda: not cluster.json("jobsets,secrets", "-n", namespace)["items"],
         "the tasks that were created are deleted again",
     )
 
@@ -181,4 +181,4 @@ def test_a_dry_run_shows_the_objects_without_the_key(cluster, namespace):
     assert "gangsched.io/gpu-kinds: H100" in text
     assert "nvidia.com/gpu: '4'" in text
     assert "key: '...'" in text or "key: ..." in text
-    assert not cluster.json("get", "jobsets,secrets", "-n", namespace)["items"]
+    assert not cluster.json("jobsets,secrets", "-n", namespace)["items"]

@@ -17,7 +17,7 @@ from kubernetes.client.exceptions import ApiException
 from waiting import patience_s, until
 
 from gangsched.api import names
-from gangsched.local.bootstrap import bootstrap
+from gangsched.local.bootstrap import bootstrap, wait_for_policies
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import PlaneOptions
 
@@ -140,6 +140,7 @@ def test_a_rolling_upgrade_with_gangs_in_every_state(cluster):
 
     # First the kinds, while the old version still leads: it meets what it does not know.
     bootstrap(cluster.plane.kubeconfig, NodeFile(nodes=()), gate=False)
+    wait_for_policies(cluster.plane.kubeconfig)
     _add_future_field(cluster)
     cluster.wait(lambda: _knows_future(cluster, namespace), "the changed kind to be served")
     _gang(cluster, namespace, "newer", 1, future="kept")
@@ -182,7 +183,7 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
     for index in range(3):
         cluster.group(namespace, f"g{index}", 1)
     cluster.wait(
-        lambda: len(cluster.json("get", "podgroups.gangsched.io", "-A")["items"]) == 3,
+        lambda: len(cluster.json("podgroups.gangsched.io", "-A")["items"]) == 3,
         "those of other tests to be gone",
     )
     assert _stored(cluster) == [OLD, names.VERSION]
@@ -197,10 +198,10 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
     assert "podgroups.gangsched.io: all in v1beta1" in said
 
     # A later release may now do without the old version, and nothing is lost.
-    crd = cluster.json("get", "crd", "podgroups.gangsched.io")
+    crd = cluster.json("crd", "podgroups.gangsched.io")
     crd["spec"]["versions"] = [v for v in crd["spec"]["versions"] if v["name"] == names.VERSION]
     cluster.kubectl("replace", "-f", "-", stdin=yaml.safe_dump(crd))
-    listed = cluster.json("get", "podgroups", "-n", namespace)["items"]
+    listed = cluster.json("podgroups", "-n", namespace)["items"]
     assert [one["metadata"]["name"] for one in listed] == ["g0", "g1", "g2"]
 
 
@@ -241,7 +242,7 @@ def _queue() -> str:
 
 def _add_future_field(cluster) -> None:
     """Have the kind as a later release may: with a field that this one does not know."""
-    crd = cluster.json("get", "crd", "podgroups.gangsched.io")
+    crd = cluster.json("crd", "podgroups.gangsched.io")
     for version in crd["spec"]["versions"]:
         spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
         spec["properties"]["future"] = {"type": "string"}
@@ -271,4 +272,4 @@ def _with(cluster, namespace: str, name: str) -> dict:
 
 
 def _stored(cluster) -> list[str]:
-    return cluster.json("get", "crd", "podgroups.gangsched.io")["status"]["storedVersions"]
+    return cluster.json("crd", "podgroups.gangsched.io")["status"]["storedVersions"]

@@ -154,7 +154,7 @@ class Groups:
         leader = f"{self.name}-{index}"
         if self._provider != "volcano":
             return leader
-        pod = self.cluster.json("get", "pod", leader, "-n", self.home)
+        pod = self.cluster.json("pod", leader, "-n", self.home)
         return pod["metadata"]["annotations"][VOLCANO_KEY]
 
     def scale(self, replicas: int) -> None:
@@ -297,8 +297,8 @@ def test_a_rayjob_runs_until_ray_itself_is_asked(plane, kuberay, home):
     out_of_the_way(cluster, home, 0, 1)
 
     def far() -> bool:
-        job = cluster.json("get", "rayjob", name, "-n", home).get("status") or {}
-        submitted = cluster.json("get", "job", "-n", home)["items"]
+        job = cluster.json("rayjob", name, "-n", home).get("status") or {}
+        submitted = cluster.json("job", "-n", home)["items"]
         done = [one for one in submitted if one["status"].get("succeeded") == 1]
         return job.get("jobDeploymentStatus") == "Running" and len(done) == 1
 

@@ -88,7 +88,7 @@ def kueues(kind: str, name: str, spec: dict, namespace: str | None = None) -> st
 
 def available(cluster) -> bool:
     """Tell whether the API server reaches the API that Kueue's pod serves."""
-    found = cluster.json("get", "apiservice", "v1beta2.visibility.kueue.x-k8s.io")
+    found = cluster.json("apiservice", "v1beta2.visibility.kueue.x-k8s.io")
     said = (found.get("status") or {}).get("conditions") or []
     return any((one["type"], one["status"]) == ("Available", "True") for one in said)
 
@@ -171,7 +171,7 @@ def delete(cluster, namespace: str, name: str, kind: str = "jobset") -> None:
 
 
 def nothing_is_left(cluster, namespace: str) -> None:
-    found = lambda: cluster.json("get", LEFT, "-n", namespace)["items"]  # noqa: E731
+    found = lambda: cluster.json(LEFT, "-n", namespace)["items"]  # noqa: E731
     cluster.wait(lambda: not found(), "nothing to be left")
 
 
@@ -313,7 +313,7 @@ def test_what_kueue_admits_starts_whole_and_needs_no_queue_of_ours(plane, kueue,
     create(cluster, kueues("LocalQueue", "user-queue", {"clusterQueue": "ten"}, namespace))
 
     def admitted() -> set[str]:
-        found = cluster.json("get", kind, "-n", namespace)["items"]
+        found = cluster.json(kind, "-n", namespace)["items"]
         return {one["metadata"]["name"] for one in found if not one["spec"]["suspend"]}
 
     create(cluster, queued(namespace, kind, "first"))

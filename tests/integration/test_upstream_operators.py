@@ -57,7 +57,7 @@ def named(operator: Operator, path: str, name: str, mode: str, roles: str) -> di
 def nothing_is_left(cluster, namespace: str, prefix: str) -> None:
     cluster.wait(lambda: not cluster.bound(namespace, prefix), "its pods to go")
     for group in GROUPS:
-        found = lambda group=group: cluster.json("get", group, "-n", namespace)["items"]  # noqa: E731
+        found = lambda group=group: cluster.json(group, "-n", namespace)["items"]  # noqa: E731
         cluster.wait(lambda found=found: not found(), f"no {group} to be left")
 
 
@@ -95,7 +95,7 @@ def test_jobs_of_the_training_operator_start_whole_one_after_another(
 
 def succeeded(cluster, home: str) -> bool:
     """Tell whether the MPIJob has ended well: KWOK ends the pods of a Job at once."""
-    found = cluster.json("get", MPIJOBS, "pi", "-n", home).get("status") or {}
+    found = cluster.json(MPIJOBS, "pi", "-n", home).get("status") or {}
     said = found.get("conditions") or []
     return any((one["type"], one["status"]) == ("Succeeded", "True") for one in said)
 

@@ -119,7 +119,7 @@ def test_a_launcher_and_its_nodes_are_made_for_the_mpi_runtimes(laptop, home, ru
     """Their images are needed to run; the gang, the keys and the host file are ours."""
     name = next(n for n in ("mpi-distributed", "deepspeed-distributed") if n in runtimes)
     train(laptop, home, "m", name, 2, ["mpirun", "true"])
-    jobset = laptop.wait(lambda: laptop.json("get", "jobset", "-n", home)["items"], "the JobSet")[0]
+    jobset = laptop.wait(lambda: laptop.json("jobset", "-n", home)["items"], "the JobSet")[0]
     jobs = {one["name"] for one in jobset["spec"]["replicatedJobs"]}
     assert jobs == {"launcher", "node"}
     (hosts,) = laptop.wait(

@@ -89,7 +89,7 @@ def test_helm_installs_it_and_says_what_is_missing(empty):
     said = " ".join(helm(cluster, "install", "gangsched", CHART, "--create-namespace").split())
     assert ("does not serve MutatingAdmissionPolicy" in said) is not bool(policies)
     assert policies_of(helm(cluster, "get", "manifest", "gangsched")) == {policies} - {""}
-    there = cluster.json("get", "deployments", "-n", HOME)["items"]
+    there = cluster.json("deployments", "-n", HOME)["items"]
     images = {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in there}
     old = version in BEFORE
     assert images >= {f"registry.k8s.io/kube-scheduler:{'v1.34.4' if old else 'v1.36.3'}"}

@@ -79,7 +79,7 @@ def test_a_function_is_trained(reader, readme):
     cluster, _ = readme
     shell, namespace = reader
     shell.walk("docs/jobs/trainjob.md")
-    (job,) = cluster.json("get", "trainjobs", "-n", namespace)["items"]
+    (job,) = cluster.json("trainjobs", "-n", namespace)["items"]
     spec = job["spec"]["trainer"]
     assert spec["numNodes"] == 2
     cluster.wait_placed(namespace, job["metadata"]["name"], 2)
@@ -119,9 +119,9 @@ def test_a_job_may_answer_and_a_node_is_to_stop(reader, readme):
     cluster.core.create_namespace({"metadata": {"name": "team-a"}})
     try:
         shell.walk("docs/jobs/stopping.md")
-        binding = cluster.json("get", "rolebinding", "checkpoint", "-n", "team-a")
+        binding = cluster.json("rolebinding", "checkpoint", "-n", "team-a")
         assert binding["subjects"][0]["namespace"] == "team-a"
-        node = cluster.json("get", "node", "laptop-0")
+        node = cluster.json("node", "laptop-0")
         assert names.STOP_ANNOTATION in node["metadata"]["annotations"]
     finally:
         cluster.kubectl("annotate", "node", "laptop-0", f"{names.STOP_ANNOTATION}-")

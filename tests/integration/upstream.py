@@ -242,7 +242,7 @@ def running(cluster: Cluster, operator: Operator) -> None:
 
     def runs() -> bool:
         home = ("-n", operator.namespace)
-        found = cluster.json("get", "deployment", operator.deployment, *home)
+        found = cluster.json("deployment", operator.deployment, *home)
         status = found["status"]
         seen = status.get("observedGeneration") == found["metadata"]["generation"]
         wanted = found["spec"]["replicas"]
@@ -259,7 +259,7 @@ def _certified(cluster: Cluster, operator: Operator) -> None:
     home = ("-n", operator.namespace)
 
     def made() -> bool:
-        found = cluster.json("get", "secret", operator.certificate, *home)
+        found = cluster.json("secret", operator.certificate, *home)
         return "tls.crt" in (found.get("data") or {})
 
     cluster.wait(made, f"{operator.name} to make its certificate", 120)

@@ -1,6 +1,5 @@
 """The GPUs of this machine: what nvidia-smi prints, and which container gets which of them."""
 
-import os
 import subprocess
 import sys
 
@@ -283,12 +282,18 @@ def test_a_machine_without_gpus_is_named():
 
 
 def test_pods_of_a_killed_agent_are_ended(tmp_path, monkeypatch):
-    script = [sys.executable, "-c", "import time; time.sleep(600)", "--kill-child"]
-    mark = {MARK: str(tmp_path)}
-    left = subprocess.Popen(script, env=os.environ | mark, start_new_session=True)
+    """The pod speaks first: before its program is loaded, the kernel shows no environment."""
+    code = "import time; print('loaded', flush=True); time.sleep(600)"
     monkeypatch.setenv(MARK, str(tmp_path))
-    try:
-        assert end_leftovers() >= 1
-        assert left.poll() is not None
-    finally:
-        left.kill()
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "--kill-child"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    ) as left:
+        try:
+            assert left.stdout is not None
+            assert left.stdout.readline() == b"loaded\n"
+            assert end_leftovers() >= 1
+            assert left.poll() is not None
+        finally:
+            left.kill()

@@ -65,8 +65,7 @@ class KubeClient:
         if token is not None:
             settings.cert_file = settings.key_file = None
             settings.refresh_api_key_hook = None
-            settings.api_key = {"authorization": token}
-            settings.api_key_prefix = {"authorization": "Bearer"}
+            settings.api_key = {"authorization": f"Bearer {token}"}
         self.server: str = settings.host.rstrip("/")
         self._settings = settings
         self._tries = tries
@@ -207,8 +206,8 @@ class KubeClient:
 
     def _who(self) -> dict[str, str]:
         """Return the credentials; the token of a pod changes every hour, so read it each time."""
-        token = self._settings.get_api_key_with_prefix("authorization")
-        return {"Authorization": token} if token else {}
+        authorization = authorization_of(self._settings)
+        return {"Authorization": authorization} if authorization else {}
 
 
 def _probed_socket(address: aiohttp.AddrInfoType) -> socket.socket:
@@ -234,6 +233,15 @@ def credentials(access: Access | Path | None) -> "Configuration":
 
     """
     return (access if isinstance(access, Access) else Access(access)).credentials()
+
+
+def authorization_of(settings: "Configuration") -> str | None:
+    """Return the value of the header Authorization, or None without a token.
+
+    The library keeps the token by its name in OpenAPI since 37, and by the header's before.
+    """
+    said = settings.auth_settings().get("BearerToken")
+    return said["value"] if said else None
 
 
 def tls_of(settings: "Configuration") -> ssl.SSLContext | bool:

@@ -56,6 +56,7 @@ class RunWriter:
         self._experiments: OrderedDict[str, str] = OrderedDict()
         self._fails = self._is_denied = False
         self._held: set[str] = set()
+        self._called: dict[str, TrackedJob] = {}
         self._parent_tries: dict[str, int] = {}
 
     async def run(self, api: MlflowApi) -> None:
@@ -79,7 +80,8 @@ class RunWriter:
             job.waiting.append(wake)
             self._held.add(job.ref.uid)
             return left_s
-        if job.is_called_for(time.monotonic(), self.patience.wait_s / 2):
+        now_s, long_s = time.monotonic(), self.patience.wait_s / 2
+        if any(called.is_called_for(now_s, long_s) for called in self._called.values()):
             self.patience.lost()  # the server is slow, and not the queue of this namespace
             self._release()
         job.starts_without = True
@@ -98,6 +100,7 @@ class RunWriter:
                 await self._report(job, _REFUSED, job.refusal)
                 job.refusal = ""
             elif job.has_changes:
+                self._called[key[1]] = job
                 await self._update(job, key)
         except TrackingError as error:
             await self._failed(job, key, error)
@@ -106,6 +109,7 @@ class RunWriter:
             self.work.later(key, job.failed(time.monotonic()) + _AFTER_S)
         finally:
             job.called_s = None
+            self._called.pop(key[1], None)
         if job.is_gone and (job.is_given_up or not job.has_changes):
             self._drop(job)
 

@@ -34,7 +34,7 @@ async def test_a_renewed_token_is_used(tmp_path):
             await client.get("/api/v1/nodes")
 
             def renewed(settings) -> None:
-                settings.api_key["authorization"] = "bearer second"
+                settings.api_key = dict.fromkeys(settings.api_key, "bearer second")
 
             client._settings.refresh_api_key_hook = renewed
             await client.get("/api/v1/nodes")
