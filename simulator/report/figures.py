@@ -34,12 +34,14 @@ _TOP = 8
 _WIDE = (9.0, 2.6)
 _SMALL = (4.4, 2.6)
 _LEGEND_IN = 0.3
+_LEGEND_ROW_IN = 0.18
+_LEGEND_COLUMNS = 4
 _LABEL_CHARACTER_IN = 0.062
 _LONGEST_LABEL_IN = 4.0
 
 
 def _axes_of(
-    size_in: tuple[float, float], left_in: float = 0.65, top_in: float = 0.1
+    size_in: tuple[float, float], left_in: float = 0.8, top_in: float = 0.1
 ) -> tuple[Figure, Axes]:
     """Return a figure and its axes, with given margins.
 
@@ -74,7 +76,8 @@ def time_unit(end_s: float) -> tuple[float, str]:
 
 def over_time(samples: Mapping[str, pa.Table], columns: tuple[str, str], label: str) -> str:
     """Draw the quotient of two columns over time, a line for each variant."""
-    figure, axes = _axes_of(_WIDE, top_in=_LEGEND_IN)
+    more_rows = (len(samples) - 1) // _LEGEND_COLUMNS
+    figure, axes = _axes_of(_WIDE, top_in=_LEGEND_IN + _LEGEND_ROW_IN * more_rows)
     end_s = max(max(table["at_s"].to_pylist(), default=0.0) for table in samples.values())
     unit_s, unit = time_unit(end_s)
     for name, table in samples.items():
@@ -84,7 +87,7 @@ def over_time(samples: Mapping[str, pa.Table], columns: tuple[str, str], label: 
         axes.plot(at, 100 * over / under, label=name, linewidth=1)
     axes.set(xlabel=unit, ylabel=label, ylim=(0, None))
     if len(samples) > 1:
-        _legend(figure, min(len(samples), 4))
+        _legend(figure, min(len(samples), _LEGEND_COLUMNS))
     return _svg(figure)
 
 

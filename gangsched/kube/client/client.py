@@ -241,7 +241,7 @@ def authorization_of(settings: "Configuration") -> str | None:
     The library keeps the token by its name in OpenAPI since 37, and by the header's before.
     """
     said = settings.auth_settings().get("BearerToken")
-    return said["value"] if said else None
+    return (said["value"] or None) if said else None
 
 
 def tls_of(settings: "Configuration") -> ssl.SSLContext | bool:
