@@ -132,7 +132,7 @@ def gangsched(folder: Path, binding: str, extender: int, metrics: int, *flags: s
 def _serving(folder: Path, port: int) -> list[str]:
     """Return flags to serve with the API server's certificate.
 
-    Without them a program creates two RSA keys when it starts: up to a second of CPU.
+    Without them a program creates two RSA keys when it starts: 0.1 to 0.6 s of CPU.
     """
     certificate = folder / "pki" / "kube-apiserver.crt"
     return [
