@@ -5,12 +5,14 @@ WORLD_SIZE. Every rank trains on its own share of the data, on its pod's GPU wit
 on the CPU. (The digits are read from the file of scikit-learn: importing the package takes longer
 than the training.)
 """
-# ruff: noqa: E402 -- the garbage collector takes a third of the time of importing torch, and later
-# it stops ranks at different steps, so that the others wait.
+# ruff: noqa: E402 -- the garbage collector takes a third of the time of importing torch, stops ranks
+# at different steps, so that the others wait, and takes a second at the end.
 
+import atexit
 import gc
 
 gc.disable()
+atexit.register(gc.freeze)
 
 import os
 from importlib.util import find_spec

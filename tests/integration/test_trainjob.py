@@ -72,10 +72,12 @@ def sdk(cluster, namespace):
 
 
 def train_by_gloo():
+    import atexit
     import gc
     import os
 
     gc.disable()  # it takes a third of the time of importing torch
+    atexit.register(gc.freeze)  # and a fifth of all at the end
     import torch
     import torch.distributed as dist
 
