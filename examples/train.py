@@ -6,7 +6,7 @@ on the CPU. (The digits are read from the file of scikit-learn: importing the pa
 than the training.)
 """
 # ruff: noqa: E402 -- the garbage collector takes a third of the time of importing torch, stops ranks
-# at different steps, so that the others wait, and takes a second at the end.
+# at different steps, so that the others wait, and takes a second at the exit.
 
 import atexit
 import gc

@@ -12,8 +12,6 @@ from waiting import patience_s
 GUIDES = Path(__file__).parents[3] / "shared" / "seeds"
 needs_guides = pytest.mark.skipif(not GUIDES.exists(), reason=f"the guides are not at {GUIDES}")
 needs_torch = pytest.mark.torch
-COLLECTS_NOTHING = "import atexit, gc; gc.disable(); atexit.register(gc.freeze)"
-"""A first line for programs that import torch: a third of that time goes, and a second at exit."""
 
 
 def blocks(guide: str) -> dict[str, str]:
@@ -57,7 +55,8 @@ def test_master_and_workers_with_their_config_map(laptop, training):
     ):
         assert old in script
         script = script.replace(old, new)
-    script = f"{COLLECTS_NOTHING}\n{script}"
+    quick = "import atexit, gc; gc.disable(); atexit.register(gc.freeze)"  # as in test_elastic.py
+    script = f"{quick}\n{script}"
     laptop.core.create_namespaced_config_map(
         training, {"metadata": {"name": "training-script"}, "data": {"train_ddp.py": script}}
     )

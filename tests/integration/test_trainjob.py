@@ -77,7 +77,7 @@ def train_by_gloo():
     import os
 
     gc.disable()  # it takes a third of the time of importing torch
-    atexit.register(gc.freeze)  # and a fifth of all at the end
+    atexit.register(gc.freeze)  # a collection at the exit takes a fifth of a short run
     import torch
     import torch.distributed as dist
 
