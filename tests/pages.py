@@ -87,14 +87,14 @@ FILE_NAMED = re.compile(r"# (\S+\.yaml)\n")
 _FEWER = "the same, smaller"
 CHANGED = {
     "docs/simulator.md": (
-        ("--seeds 5", "--seeds 1 --set horizon=6h", _FEWER),
+        ("--seeds 5", "--seeds 1 --set horizon=2h", _FEWER),
         ("--seeds 1000", "--seeds 1 --set horizon=2h", _FEWER),
         ("--trials 50", "--trials 2", _FEWER),
         ("--seeds 3", "--seeds 1 --set workload.end=2h", _FEWER),
         ("--trials 20", "--trials 1 --set workload.end=4h", _FEWER),
         (
             "queues.students.quotas.0.borrowingLimit=40,120",
-            "queues.students.quotas.0.borrowingLimit=40,120 --set horizon=6h",
+            "queues.students.quotas.0.borrowingLimit=40,120 --set horizon=2h",
             _FEWER,
         ),
     ),

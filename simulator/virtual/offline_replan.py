@@ -22,7 +22,7 @@ _NONE_S = 1e-9
 
 @dataclass(slots=True)
 class JobProgress:
-    """A job and the work that is left of it."""
+    """A job, the work that is left of it, and its gang with the service that it has attained."""
 
     job: Job
     waiting: PendingGang
@@ -66,6 +66,8 @@ def replan(
             else:
                 progress.left_s -= max(next_s - now_s - overhead_s(progress.job), 0.0)
                 progress.left_s = max(progress.left_s, _NONE_S)
+                had_s = progress.job.runtime_s - progress.left_s
+                progress.waiting = replace(progress.waiting, attained_s=had_s)
         now_s = next_s
         while at < len(arrivals) and arrivals[at].job.at_s <= now_s:
             active[arrivals[at].job.id] = arrivals[at]
@@ -80,10 +82,9 @@ def replan(
 
 
 def _lines(active: Iterable[JobProgress]) -> tuple[EquivalenceClassView, ...]:
-    """Return the jobs by equivalence class, each with the service that it has attained."""
+    """Return the jobs by equivalence class."""
     classes: dict[int, list[PendingGang]] = {}
     for progress in active:
-        had_s = progress.job.runtime_s - progress.left_s
-        waiting = replace(progress.waiting, attained_s=had_s)
+        waiting = progress.waiting
         classes.setdefault(waiting.request_fingerprint, []).append(waiting)
     return tuple(EquivalenceClassView(tuple(gangs), 0.0) for gangs in classes.values())

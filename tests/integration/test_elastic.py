@@ -57,7 +57,7 @@ def test_a_node_is_lost_and_returns_and_the_curve_goes_on(laptop, home, tmp_path
     container["resources"]["limits"]["nvidia.com/gpu"] = 4  # a worker on each of two nodes
     job["spec"]["elasticPolicy"] |= {"minReplicas": 1, "maxReplicas": 2}
     job["spec"]["pytorchReplicaSpecs"]["Worker"]["replicas"] = 2
-    container["env"] = [{"name": "STEPS", "value": "100000"}]
+    container["env"] = [{"name": "STEPS", "value": "100000"}, {"name": "PAUSE_S", "value": "0.5"}]
     for body in (claim, job):
         laptop.apply(home, yaml.safe_dump(body))
     laptop.wait(lambda: workers(tmp_path) == 2, "two workers to train", 90)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gangsched.recording.journal import entries, fact_of
+from gangsched.recording.journal import entries, fact_of, placements_of
 from gangsched.recording.replay import Replayed, replay
 from simulator.experiments.run import policies_of, run
 from simulator.kwok.rehearsal import agreement, run_on_kwok
@@ -32,31 +32,37 @@ def test_virtual_time_and_kwok_agree_on_the_order(scenario, tmp_path):
     journal = tmp_path / "journal.jsonl"
     real, _ = run_on_kwok(scenario, 0, FASTER, journal)
     assert all(one.ended_s is not None for one in real.outcomes)
-    outcomes = (run(scenario, 0).outcomes, real.outcomes)
-    starts_s = [{one.job.name: one.started_s for one in world} for world in outcomes]
-    assert len(starts_s[1]) == JOBS
-    heard = in_line(journal)
-    for one, other in permutations(starts_s[0], 2):
-        apart_s = [starts[other] - starts[one] for starts in starts_s]
-        if apart_s[0] > FASTER and apart_s[1] < -FASTER:
+    starts_s = {one.job.name: one.started_s for one in run(scenario, 0).outcomes}
+    heard, keys, placed = in_line(journal)
+    assert len(starts_s) == len(placed) == JOBS
+    for one, other in permutations(starts_s, 2):
+        apart_s = starts_s[other] - starts_s[one]
+        if apart_s > FASTER and placed[other] < placed[one]:
             # Two that come at once may come in either order to a real API server, and to us.
-            assert any(line[other] < line[one] for line in heard), (one, other, apart_s)
+            assert any(line[other] < line[one] for line in (heard, keys)), (one, other, apart_s)
     # The core decides in virtual time as it did on the real control plane.
     done = Replayed()
     assert list(replay(journal, policies_of(scenario), done)) == []
     assert done.placed >= JOBS
 
 
-def in_line(journal: Path) -> tuple[dict[str, int], dict[str, tuple[float, str]]]:
-    """Return when the scheduler first heard of each gang, and what its place in line goes by."""
-    heard, keys = {}, {}
+def in_line(journal: Path) -> tuple[dict[str, int], dict[str, tuple[float, str]], dict[str, int]]:
+    """Return when the scheduler first heard of each gang, its place in line, when it was placed.
+
+    When a gang was placed is what the scheduler decides. Its pods are created, bound and seen
+    later, those of a larger gang perhaps after those of one that was placed after it.
+    """
+    heard, keys, placed = {}, {}, {}
     for entry in entries(journal):
         if entry.what == "GangSeen":
             gang = fact_of(entry).gang
             name = gang.id.rpartition("/")[2]
             heard.setdefault(name, len(heard))
             keys.setdefault(name, (gang.created_s, gang.id))
-    return heard, keys
+        if entry.word == "plan":
+            for gang_id in placements_of(entry):
+                placed.setdefault(gang_id.rpartition("/")[2], len(placed))
+    return heard, keys, placed
 
 
 @pytest.mark.long

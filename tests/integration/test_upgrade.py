@@ -14,6 +14,7 @@ import yaml
 from cluster import Cluster
 from conftest import KWOK, a_plane
 from kubernetes.client.exceptions import ApiException
+from reading import Reader
 from waiting import patience_s, until
 
 from gangsched.api import names
@@ -201,7 +202,8 @@ def test_what_is_stored_moves_to_the_new_version(cluster):
     crd = cluster.json("crd", "podgroups.gangsched.io")
     crd["spec"]["versions"] = [v for v in crd["spec"]["versions"] if v["name"] == names.VERSION]
     cluster.kubectl("replace", "-f", "-", stdin=yaml.safe_dump(crd))
-    listed = cluster.json("podgroups", "-n", namespace)["items"]
+    cluster.reader = Reader(cluster.api)  # it asks again what is served, as a new kubectl does
+    listed = cluster.items("podgroups", "-n", namespace)
     assert [one["metadata"]["name"] for one in listed] == ["g0", "g1", "g2"]
 
 
