@@ -332,7 +332,7 @@ class Cluster:
             node = pod["spec"].get("nodeName")
             if node and pod["status"]["phase"] not in ("Succeeded", "Failed"):
                 for container in pod["spec"]["containers"]:
-                    requests = container["resources"].get("requests", {})
+                    requests = container.get("resources", {}).get("requests", {})
                     used[node] = used.get(node, 0) + int(requests.get(GPU, "0"))
         return [name for name, total in used.items() if total > has.get(name, total)]
 
