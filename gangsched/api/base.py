@@ -4,9 +4,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class ApiModel(BaseModel):
-    """A part of an API object; unknown fields are ignored, because the API server checks them."""
+    """A part of an API object; unknown fields are ignored, because the API server checks them.
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    What checks it is built on first use: a program reads a few of all kinds.
+    """
+
+    model_config = ConfigDict(extra="ignore", frozen=True, defer_build=True)
 
 
 class Condition(ApiModel):

@@ -17,10 +17,6 @@ from gangsched.jobs.kubeflow.kinds import FRAMEWORKS
 from gangsched.local.plane import client_environment
 
 GPU = "nvidia.com/gpu"
-OWNERS = (
-    ("trainer.kubeflow.org", "v1alpha1", "TrainJob"),
-    ("jobset.x-k8s.io", "v1alpha2", "JobSet"),
-)
 OWN_KINDS = ("podgroups.gangsched.io", "queues.gangsched.io", "pytorchjobs", "jobsets", "trainjobs")
 """What is shown of a cluster where a test waited in vain, beside its pods."""
 _SHOWN_LINES = 60
@@ -30,6 +26,19 @@ _numbers = itertools.count()
 def plural(kind: str) -> str:
     """Return the plural of a kind."""
     return f"{kind.lower()}s"
+
+
+_CLEARED = (
+    *(f"{plural(kind)}.kubeflow.org" for kind in FRAMEWORKS),
+    "trainjobs",
+    "jobsets",
+    "jobs.batch",
+    "statefulsets",
+    "pods",
+    "podgroups.gangsched.io",
+    "podgroups.scheduling.x-k8s.io",
+)
+"""What runs in a namespace. Controllers would make the pods again that are deleted before them."""
 
 
 class QuickClient(client.ApiClient):
@@ -97,24 +106,7 @@ class Cluster:
 
     def clear_namespace(self, name: str) -> None:
         """Delete what runs in it, and wait until it is gone."""
-        for kind in FRAMEWORKS:
-            self.custom.delete_collection_namespaced_custom_object(
-                "kubeflow.org", "v1", name, plural(kind)
-            )
-        for group, version, kind in OWNERS:
-            self.custom.delete_collection_namespaced_custom_object(
-                group, version, name, plural(kind)
-            )
-        # Their controllers would make the pods anew that are deleted next.
-        client.BatchV1Api(self.api).delete_collection_namespaced_job(
-            name, propagation_policy="Background"
-        )
-        client.AppsV1Api(self.api).delete_collection_namespaced_stateful_set(name)
-        self.core.delete_collection_namespaced_pod(name, grace_period_seconds=0)
-        for group, version in (("gangsched.io", "v1beta1"), ("scheduling.x-k8s.io", "v1alpha1")):
-            self.custom.delete_collection_namespaced_custom_object(
-                group, version, name, "podgroups"
-            )
+        self.reader.delete_all(name, _CLEARED)
         self.wait(lambda: not self.items("pods", "-n", name), "the pods to go", 60)
 
     # -- objects ------------------------------------------------------------------------------

@@ -1,7 +1,12 @@
-"""Reads objects as `kubectl get -o json` does, without the 0.2 s of CPU that a kubectl needs."""
+"""Reads objects as `kubectl get -o json` does, without the 0.2 s of CPU that a kubectl needs.
+
+It deletes all of a kind, too: requests and answers of the official client are objects of its own,
+which take several times as long to make.
+"""
 
 import argparse
 import json
+from collections.abc import Sequence
 from urllib.parse import urlencode
 
 _DISCOVERY = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -36,11 +41,24 @@ class Reader:
         chosen = {name: getattr(asked, name) for name in ("labelSelector", "fieldSelector")}
         query = urlencode({name: text for name, text in chosen.items() if text})
         first, *more = [
-            self._get(self._path(kind, asked), query) for kind in asked.kinds.split(",")
+            self._ask("GET", self._path(kind, asked), query) for kind in asked.kinds.split(",")
         ]
         if more:
             first["items"] += [item for one in more for item in one["items"]]
         return first
+
+    def delete_all(self, namespace: str, kinds: Sequence[str]) -> None:
+        """Delete all objects of these kinds in a namespace, one kind after the other, at once.
+
+        Raises:
+            ApiException: the API server refuses.
+            KeyError: it does not serve such a kind.
+
+        """
+        query = urlencode({"gracePeriodSeconds": 0, "propagationPolicy": "Background"})
+        for kind in kinds:
+            asked = _WORDS.parse_args([kind, "-n", namespace])
+            self._ask("DELETE", self._path(kind, asked), query)
 
     def _path(self, kind: str, asked: argparse.Namespace) -> str:
         if kind not in self._paths:
@@ -53,7 +71,7 @@ class Reader:
         """Return where each kind is, by all names that kubectl knows; the first group has it."""
         paths: dict[str, tuple[str, str, bool]] = {}
         for root in ("/api", "/apis"):
-            for group in self._get(root, "", _DISCOVERY)["items"]:
+            for group in self._ask("GET", root, "", _DISCOVERY)["items"]:
                 of = group["metadata"].get("name", "")
                 for version in group["versions"]:
                     base = "/".join(filter(None, (root, of, version["version"])))
@@ -66,10 +84,10 @@ class Reader:
                             paths.setdefault(name, place)
         return paths
 
-    def _get(self, path: str, query: str, accepted: str = "application/json") -> dict:
+    def _ask(self, verb: str, path: str, query: str, accepted: str = "application/json") -> dict:
         answer = self._api.call_api(
             f"{path}?{query}" if query else path,
-            "GET",
+            verb,
             header_params={"Accept": accepted},
             auth_settings=["BearerToken"],
             _preload_content=False,

@@ -303,7 +303,7 @@ def test_the_pages_are_served_to_tokens(deployed, home, tmp_path):
 def test_clients_of_kueue_read_positions(deployed, home, tmp_path):
     """docs/web.md: the API server passes requests on to the pod of the pages."""
     leader(deployed)
-    deployed.gang(home, "wide", 64, gpus=8)
+    deployed.gang(home, "wide", 3, gpus=8)
     Shell(tmp_path, deployed.plane.kubeconfig).walk(
         "docs/web.md", "Pending workloads for clients of Kueue"
     )

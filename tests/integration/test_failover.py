@@ -4,28 +4,22 @@ import os
 import signal
 
 import pytest
-from cluster import Cluster
-from conftest import KWOK, a_plane
+from refitted import BOTH, leader_and_standby
 from waiting import patience_s
 
-from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions
-
-BOTH = ("gangsched", "gangsched-standby")
+pytestmark = pytest.mark.by("direct")
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """A control plane with two schedulers, and four KWOK nodes of eight GPUs.
+def pair(cluster, tmp_path_factory):
+    """The shared control plane with two schedulers; it has four KWOK nodes of eight GPUs.
 
     A Lease lasts longer on a slow machine, so that no leader loses it by chance.
     """
     settings = tmp_path_factory.mktemp("pair") / "settings.yaml"
     settings.write_text(f"lease_s: {patience_s(4)}\n")
-    flags = (("gangsched", f"--config {settings}"),)
-    options = PlaneOptions(binding="direct", standby=True, flags=flags)
-    with a_plane("test-failover", NodeFile(nodes=(KWOK,)), options) as plane:
-        yield Cluster(plane, "direct")
+    with leader_and_standby(cluster, settings):
+        yield cluster
 
 
 @pytest.fixture

@@ -2,6 +2,11 @@
 
 from collections import Counter
 
+import pytest
+
+before_binding = pytest.mark.by("direct")
+"""For what is decided before any pod is bound."""
+
 
 def test_all_members_start_together(cluster, namespace):
     cluster.gang(namespace, "g", 4)
@@ -41,6 +46,7 @@ def test_none_starts_while_another_controller_s_gate_is_on_one(cluster, namespac
     cluster.wait_placed(namespace, "g-", 2)
 
 
+@before_binding
 def test_a_group_without_pods_tells_what_it_waits_for(cluster, namespace):
     cluster.group(namespace, "empty", 2)
     wanted = {"phase": "Gathering", "message": "0 of at least 2 pods exist."}
@@ -49,6 +55,7 @@ def test_a_group_without_pods_tells_what_it_waits_for(cluster, namespace):
     )
 
 
+@before_binding
 def test_a_group_by_label_alone(cluster, namespace):
     labels = {"gangsched.io/pod-group": "free", "gangsched.io/min-member": "2"}
     cluster.pod(namespace, "a", labels=labels)
@@ -57,6 +64,7 @@ def test_a_group_by_label_alone(cluster, namespace):
     cluster.wait_placed(namespace, "", 2)
 
 
+@before_binding
 def test_a_coscheduling_pod_group(cluster, namespace):
     labels = {"scheduling.x-k8s.io/pod-group": "co"}
     cluster.pod(namespace, "a", labels=labels)
@@ -79,6 +87,7 @@ def test_a_bare_pod_is_a_gang_of_one(cluster, namespace):
     cluster.wait_placed(namespace, "alone", 1)
 
 
+@before_binding
 def test_a_planned_group_is_reserved_before_its_pods_exist(cluster, namespace):
     container = {"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}
     template = {
@@ -131,6 +140,7 @@ def test_gangs_compete_for_the_last_nodes(cluster, namespace):
             )
 
 
+@before_binding
 def test_priority_goes_first(cluster, namespace):
     from kubernetes import client
 

@@ -232,6 +232,7 @@ def test_data_metrics_and_the_guides_labels(laptop, home, tmp_path):
 
 
 @needs_guides
+@pytest.mark.by("direct")  # its controller does not see who binds
 def test_a_trial_of_the_guides_experiment_is_a_gang_of_one(cluster, namespace):
     """Katib makes a Job of each trial: its template, with the trial's values."""
     (text,) = (t for t in blocks("002").values() if "cnn-hyperparameter-tuning" in t)

@@ -4,6 +4,8 @@ import pytest
 from cluster import GPU
 from waiting import patience_s
 
+pytestmark = pytest.mark.by("direct")  # who is in a gang is known before it is bound
+
 FULL = 8
 """GPUs of a KWOK node; there are four."""
 
@@ -106,7 +108,6 @@ def test_a_peers_group_starts_whole_and_says_so_in_its_words(cluster, namespace,
     )
 
 
-@pytest.mark.by("direct")  # it is refused before anything is bound
 @pytest.mark.parametrize("peer", PEERS)
 def test_a_peers_group_too_large_starts_not_at_all(cluster, namespace, peer):
     create(cluster, namespace, peer, count=5, minimum=5)
@@ -118,7 +119,6 @@ def test_a_peers_group_too_large_starts_not_at_all(cluster, namespace, peer):
     assert not cluster.bound(namespace)
 
 
-@pytest.mark.by("direct")  # who is in a gang is known before it is bound
 def test_an_operator_that_waits_for_inqueue_may_create_its_pods(cluster, namespace):
     create(cluster, namespace, "volcano", count=0, minimum=2)
     cluster.wait(
@@ -152,7 +152,6 @@ def test_a_job_needs_nothing_but_the_schedulers_name(cluster, namespace):
     assert not cluster.bound(namespace)
 
 
-@pytest.mark.by("direct")  # who is in a gang is known before it is bound
 def test_a_job_may_begin_with_fewer(cluster, namespace):
     few = {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "2"}}
     cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=cluster.yaml(job(5, metadata=few)))
@@ -175,14 +174,12 @@ def stateful(policy, count=3):
     }
 
 
-@pytest.mark.by("direct")  # who is in a gang is known before it is bound
 def test_a_stateful_set_in_order_does_not_wait_for_pods_that_come_later(cluster, namespace):
     body = cluster.yaml(stateful("OrderedReady"))
     cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=body)
     cluster.wait_placed(namespace, "set-", 3)
 
 
-@pytest.mark.by("direct")  # who is in a gang is known before it is bound
 def test_a_parallel_stateful_set_is_a_gang(cluster, namespace):
     body = cluster.yaml(stateful("Parallel", 5))
     cluster.kubectl("create", "-n", namespace, "-f", "-", stdin=body)
@@ -205,7 +202,6 @@ PLAIN = {
 }
 
 
-@pytest.mark.by("direct")  # who is in a gang is known before it is bound
 @pytest.mark.parametrize("case", PLAIN)
 def test_pods_that_name_their_group_alone(cluster, namespace, case):
     for index in range(2):
@@ -283,7 +279,6 @@ def replicated(name: str, count: int) -> dict:
     return {"name": name, "replicas": 1, "template": {"spec": job}}
 
 
-@pytest.mark.by("direct")  # who is in a gang is known before it is bound
 def test_waiting_jobs_of_a_jobset_have_capacity_from_the_start(cluster, namespace):
     body = {
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

@@ -3,15 +3,9 @@
 import json
 
 import pytest
-from cluster import Cluster
-from conftest import KWOK, a_plane
+from refitted import BOTH, leader_and_standby
 from test_faults import wait_reason
 from waiting import patience_s
-
-from gangsched.local.nodes import NodeFile
-from gangsched.local.plane import PlaneOptions
-
-BOTH = ("gangsched", "gangsched-standby")
 
 PLACER = """
 from policies.cpsat import Cpsat
@@ -26,8 +20,8 @@ class Endless(Cpsat):
 
 
 @pytest.fixture
-def pair(tmp_path, monkeypatch):
-    """Start two schedulers with such a placer, from a package of its own."""
+def pair(cluster, tmp_path, monkeypatch):
+    """Have two schedulers with such a placer, from a package of its own."""
     (tmp_path / "endless.py").write_text(PLACER)
     installed = tmp_path / "endless-1.dist-info"
     installed.mkdir()
@@ -39,10 +33,8 @@ def pair(tmp_path, monkeypatch):
         f"placer: endless\nplan_deadline_s: {patience_s(1)}\nlease_s: {patience_s(15)}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    flags = (("gangsched", f"--config {settings}"),)
-    options = PlaneOptions(binding="direct", standby=True, operators=False, flags=flags)
-    with a_plane("test-endless", NodeFile(nodes=(KWOK,)), options) as plane:
-        yield Cluster(plane, "direct")
+    with leader_and_standby(cluster, settings, "--no-operators"):
+        yield cluster
 
 
 def running(pair) -> set[str]:
@@ -50,8 +42,9 @@ def running(pair) -> set[str]:
     return {name for name in BOTH if pair.plane.programs.get(name).alive()}
 
 
-def test_one_gang_ends_a_process_once_and_the_others_start(pair):
-    home = pair.new_namespace()
+@pytest.mark.by("direct")
+def test_one_gang_ends_a_process_once_and_the_others_start(pair, namespace):
+    home = namespace
     assert running(pair) == set(BOTH)
     pair.gang(home, "endless", 1, gpus=3)
     pair.wait(lambda: len(running(pair)) == 1, "the leader to end by it", 60)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 import urllib3
 from cluster import Cluster
-from conftest import PROCESS, a_plane
+from conftest import a_plane
 from kubernetes.client import ApiException
 from waiting import patience_s, until
 
@@ -28,7 +28,7 @@ class Isolated(Cluster):
     """A control plane, and the namespace in which pods run with one isolation."""
 
     def __init__(self, plane) -> None:
-        super().__init__(plane, "direct")
+        super().__init__(plane, "extender")
         self.home = self.new_namespace()
 
     def in_home(self, *arguments: str) -> str:
@@ -37,11 +37,11 @@ class Isolated(Cluster):
 
 
 @pytest.fixture(scope="module")
-def plane():
-    """A control plane with process nodes."""
-    options = PlaneOptions(binding="direct", isolation=MODES[0])
-    with a_plane("test-isolations", NodeFile(nodes=(PROCESS,)), options) as started:
-        yield started
+def plane(laptop):
+    """The shared control plane of process nodes, which isolate as before afterwards."""
+    own = laptop.plane.programs.get("agent").command
+    yield laptop.plane
+    isolate(laptop, own, MODES[0])
 
 
 @pytest.fixture(scope="module", params=MODES)
@@ -49,13 +49,19 @@ def node(plane, request):
     """The control plane with an agent of one isolation."""
     command = list(plane.programs.get("agent").command)
     command[command.index("--isolation") + 1] = request.param
-    plane.programs.stop("agent")
-    (plane.programs.logs / "agent.log").write_text("")
-    plane.programs.start("agent", command, UNBUFFERED)
     found = Isolated(plane)
-    found.wait(lambda: mode(found) == request.param, f"a node that isolates by {request.param}")
+    isolate(found, command, request.param)
     yield found
     found.remove_namespace(found.home)
+
+
+def isolate(cluster, command: list[str], by: str) -> None:
+    """Start the agent anew, with another isolation."""
+    programs = cluster.plane.programs
+    programs.stop("agent")
+    (programs.logs / "agent.log").write_text("")
+    programs.start("agent", command, UNBUFFERED)
+    cluster.wait(lambda: mode(cluster) == by, f"a node that isolates by {by}")
 
 
 def mode(node) -> str:

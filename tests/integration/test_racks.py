@@ -4,13 +4,12 @@ import json
 from itertools import pairwise
 
 import pytest
-from cluster import GPU, Cluster
-from conftest import a_plane
+from cluster import GPU
 from kubernetes.client.exceptions import ApiException
 from mig_manager import MigManager
+from refitted import other_nodes
 
 from gangsched.local.nodes import NodeFile, NodeGroup
-from gangsched.local.plane import PlaneOptions
 
 pytestmark = pytest.mark.by("extender")  # places are chosen earlier; kube-scheduler agrees to them
 
@@ -59,14 +58,13 @@ def settings(tmp_path_factory):
     return path
 
 
-@pytest.fixture(scope="module", params=["direct", "extender"])
-def racks(request, settings):
+@pytest.fixture(scope="module")
+def racks(cluster, settings):
     """Two blocks of two racks of two nodes with four GPUs, and two nodes with MIG."""
-    options = PlaneOptions(binding=request.param, flags=(("gangsched", f"--config {settings}"),))
-    with a_plane(f"test-placement-{request.param}", NODES, options) as plane:
-        cluster = Cluster(plane, request.param)
+    with other_nodes(cluster, NODES, settings):
         cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
         yield cluster
+        cluster.kubectl("delete", "-f", "-", stdin=TOPOLOGY)
 
 
 @pytest.fixture
