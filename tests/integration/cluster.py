@@ -38,7 +38,7 @@ _CLEARED = (
     "podgroups.gangsched.io",
     "podgroups.scheduling.x-k8s.io",
 )
-"""What runs in a namespace. Controllers would make the pods again that are deleted before them."""
+"""What runs in a namespace. Owners come first: their controllers create deleted pods again."""
 
 
 class QuickClient(client.ApiClient):

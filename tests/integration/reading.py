@@ -1,7 +1,7 @@
 """Reads objects as `kubectl get -o json` does, without the 0.2 s of CPU that a kubectl needs.
 
-It deletes all of a kind, too: requests and answers of the official client are objects of its own,
-which take several times as long to make.
+It also deletes all objects of a kind: requests and answers of the official client are objects of
+its own, which take several times as long to make.
 """
 
 import argparse
@@ -48,7 +48,7 @@ class Reader:
         return first
 
     def delete_all(self, namespace: str, kinds: Sequence[str]) -> None:
-        """Delete all objects of these kinds in a namespace, one kind after the other, at once.
+        """Delete all objects of these kinds in a namespace, and pods without a grace period.
 
         Raises:
             ApiException: the API server refuses.

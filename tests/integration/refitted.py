@@ -1,36 +1,44 @@
 """Shared control planes with other schedulers or nodes for a while, and as they were afterwards.
 
-That takes the start of a program or two; a control plane takes 13 s of CPU to start.
+That takes the start of a program or two, where a control plane starts seven and installs all kinds.
 """
 
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from conftest import KWOK
+from conftest import KWOK, PROCESS
 
 from gangsched.local.network import answers, free_ports
 from gangsched.local.nodes import NodeFile
+from gangsched.local.plane import PlaneOptions
 from gangsched.local.processes import UNBUFFERED
 
 BOTH = ("gangsched", "gangsched-standby")
 
 
 @contextlib.contextmanager
-def leader_and_standby(cluster, settings: Path, *flags: str) -> Iterator[None]:
-    """Have two schedulers with these settings, in the place of the one that serves it."""
-    programs = cluster.plane.programs
-    own = programs.get("gangsched").command
-    first = [*own, "--leader-elect", "--config", str(settings), *flags]
-    programs.stop("gangsched")
+def leader_and_standby(cluster, settings: Path, *, operators: bool = True) -> Iterator[None]:
+    """Have two schedulers with these settings, as a plane with a standby starts them."""
+    plane = cluster.plane
+    own = plane.programs.get("gangsched").command
+    options = PlaneOptions(
+        binding=cluster.binding,
+        operators=operators,
+        standby=True,
+        flags=(("gangsched", f"--config {settings}"),),
+    )
+    ports = [int(own[own.index(flag) + 1]) for flag in ("--extender-port", "--metrics-port")]
+    plane.programs.stop("gangsched")
     try:
-        for name, command in zip(BOTH, (first, _beside(first)), strict=True):
-            _start(cluster, name, command)
+        for name, places in zip(BOTH, (ports, free_ports(2)), strict=True):
+            plane.wait(*plane._gangsched(name, options, *places))
         yield
     finally:
-        for name in BOTH:
-            programs.stop(name)
-        _start(cluster, "gangsched", own)
+        for program in plane.programs.all():
+            if program.name in BOTH:
+                plane.programs.stop(program.name)
+        _start_scheduler(cluster, own)
 
 
 @contextlib.contextmanager
@@ -42,14 +50,14 @@ def other_nodes(cluster, nodes: NodeFile, settings: Path) -> Iterator[None]:
         programs.stop(name)
     try:
         _replace_nodes(cluster, nodes.nodes)
-        _start(cluster, "gangsched", [*own, "--config", str(settings)])
+        _start_scheduler(cluster, [*own, "--config", str(settings)])
         yield
     finally:
         programs.stop("gangsched")
         _replace_nodes(cluster, [KWOK])
         programs.start("agent", agent, UNBUFFERED)
-        _start(cluster, "gangsched", own)
-        names = {"p-0", "p-1"}
+        _start_scheduler(cluster, own)
+        names = set(PROCESS.names())
         cluster.wait(lambda: names <= _ready(cluster), "the process nodes to be ready again")
 
 
@@ -72,16 +80,7 @@ def _ready(cluster) -> set[str]:
     }
 
 
-def _beside(command: list[str]) -> list[str]:
-    """Return the command of a second scheduler: with ports of its own, and without a history."""
-    flags = dict(zip(("--extender-port", "--metrics-port"), map(str, free_ports(2)), strict=True))
-    pairs = zip(["", *command], command, strict=False)
-    second = [flags.get(before, word) for before, word in pairs]
-    at = second.index("--history")
-    return second[:at] + second[at + 2 :]
-
-
-def _start(cluster, name: str, command: list[str]) -> None:
-    cluster.plane.programs.start(name, command, UNBUFFERED)
+def _start_scheduler(cluster, command: list[str]) -> None:
+    cluster.plane.programs.start("gangsched", command, UNBUFFERED)
     port = command[command.index("--metrics-port") + 1]
-    cluster.wait(lambda: answers(f"http://127.0.0.1:{port}/healthz"), f"{name} to be ready")
+    cluster.wait(lambda: answers(f"http://127.0.0.1:{port}/healthz"), "the scheduler to be ready")

@@ -7,7 +7,7 @@ import pytest
 from refitted import BOTH, leader_and_standby
 from waiting import patience_s
 
-pytestmark = pytest.mark.by("direct")
+pytestmark = pytest.mark.by("direct")  # a standby needs it
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,6 @@ def test_a_member_that_leaves_before_the_start(cluster, namespace):
     cluster.wait(lambda: "1 of at least 3" in reason(cluster, namespace)[1], "the new count")
 
 
-@pytest.mark.by("direct")  # by then all are bound
 def test_a_running_gang_that_loses_a_member_is_stopped_unless_made_whole(cluster, namespace):
     gang(cluster, namespace, "mended", 3, gpus=2)
     cluster.core.delete_namespaced_pod("mended-1", namespace, grace_period_seconds=0)
@@ -239,7 +238,6 @@ def test_a_member_refused_by_kube_scheduler_breaks_the_gang_cleanly(cluster, nam
     assert len(set(nodes.values())) == 2, "what was learnt: the node is avoided"
 
 
-@pytest.mark.by("direct")  # by then all are bound
 def test_a_node_that_goes_away_and_returns(cluster, namespace):
     gang(cluster, namespace, "g", 4)
     hurry(cluster, namespace, "g")

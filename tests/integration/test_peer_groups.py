@@ -95,6 +95,7 @@ def create(cluster, namespace, peer, count, minimum):
         cluster.core.create_namespaced_pod(namespace, body)
 
 
+@pytest.mark.by("direct", "extender")  # kube-scheduler has a profile for each name
 @pytest.mark.parametrize("peer", PEERS)
 def test_a_peers_group_starts_whole_and_says_so_in_its_words(cluster, namespace, peer):
     create(cluster, namespace, peer, count=2, minimum=3)

@@ -33,7 +33,7 @@ def pair(cluster, tmp_path, monkeypatch):
         f"placer: endless\nplan_deadline_s: {patience_s(1)}\nlease_s: {patience_s(15)}\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    with leader_and_standby(cluster, settings, "--no-operators"):
+    with leader_and_standby(cluster, settings, operators=False):
         yield cluster
 
 
@@ -42,7 +42,7 @@ def running(pair) -> set[str]:
     return {name for name in BOTH if pair.plane.programs.get(name).alive()}
 
 
-@pytest.mark.by("direct")
+@pytest.mark.by("direct")  # a standby needs it
 def test_one_gang_ends_a_process_once_and_the_others_start(pair, namespace):
     home = namespace
     assert running(pair) == set(BOTH)

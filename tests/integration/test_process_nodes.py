@@ -56,7 +56,7 @@ def node(plane, request):
 
 
 def isolate(cluster, command: list[str], by: str) -> None:
-    """Start the agent anew, with another isolation."""
+    """Restart the agent with another isolation."""
     programs = cluster.plane.programs
     programs.stop("agent")
     (programs.logs / "agent.log").write_text("")
