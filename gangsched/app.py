@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _AGAIN_S = 2.0
+_SELECTED_S = 7.0
+"""How long kube-scheduler may take a pod for the leader after another leads."""
 
 
 async def run(
@@ -79,9 +81,12 @@ async def run(
         port = await ports.open(scheduler, metrics)
         log.info("binding %s; metrics on port %d", binding, port)
 
+        selected = asyncio.Event()
+
         async def lead() -> None:
             await leadership.begin()
-            await mark_leader(client)
+            if await mark_leader(client):
+                selected.set()
             metrics.leader.set(1)
 
         async def operate() -> None:
@@ -108,14 +113,28 @@ async def run(
         tasks.append(asyncio.create_task(work))
         if ports.certificates is not None:
             tasks.append(asyncio.create_task(ports.certificates.keep()))
-        stopping = asyncio.create_task(stop.wait())
-        done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
-        await leadership.end(own)
-        for task in (*tasks, stopping):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        for task in done - {stopping}:
-            task.result()  # a loop that ended by itself is a failure: show it
+        await _run_until(stop, tasks, leadership.end(own))
+        if selected.is_set() and isinstance(scheduler.binder, ExtenderBinder):
+            await scheduler.binder.turn_away(_SELECTED_S)
+
+
+async def _run_until(
+    stop: asyncio.Event, tasks: Sequence[asyncio.Task[None]], end: Awaitable[None]
+) -> None:
+    """Run tasks until a signal comes or one of them ends; then await `end` and cancel them.
+
+    Raises:
+        Exception: what the task that ended failed with.
+
+    """
+    stopping = asyncio.create_task(stop.wait())
+    done, _ = await asyncio.wait([*tasks, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await end
+    for task in (*tasks, stopping):
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done - {stopping}:
+        task.result()  # a loop that ended by itself is a failure: show it
 
 
 def _make_binder(

@@ -27,5 +27,10 @@ def shipped(name: str, file: str = "") -> list[dict[str, Any]]:
     for path in sorted(folder(name).iterdir(), key=lambda item: item.name):
         whole = path.name.endswith(".yaml") and path.name != "kustomization.yaml"
         if path.name == file or (whole and not file):
-            documents += [d for d in yaml.load_all(path.read_text(), _LOADER) if d]
+            documents += yaml_documents(path.read_text())
     return documents
+
+
+def yaml_documents(text: str) -> list[dict[str, Any]]:
+    """Return the YAML documents of a text that is ours, without those that are empty."""
+    return [document for document in yaml.load_all(text, _LOADER) if document]

@@ -121,6 +121,17 @@ class ExtenderBinder:
         """Let the held /bind call fail with the reason; kube-scheduler queues the pod again."""
         self._answer(order.uid, order.reason)
 
+    async def turn_away(self, during_s: float) -> None:
+        """Refuse held calls, and those that come within `during_s`: this process acts no more.
+
+        A Service takes a moment to choose another pod, and a program may keep its address for
+        longer (Go keeps /etc/hosts for 5 s). kube-scheduler has one loop for all pods, and would
+        wait for 30 s to connect to the address of a pod that is gone.
+        """
+        for uid in list(self._held):
+            self._answer(uid, "this process ends, and another leads")
+        await asyncio.sleep(during_s)
+
     def _answer(self, uid: PodUid, error: str) -> None:
         for held in self._held.pop(uid, []):
             if not held.done():

@@ -13,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from gangsched.shipped import yaml_documents
+
 Document = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]
@@ -59,7 +61,7 @@ def rendered(kubectl: str, folder: str) -> list[Document]:
     command = [kubectl, "kustomize", str(ROOT / "manifests" / folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     text = re.sub(r"(gangsched(?:-kube-scheduler)?-config)-[a-z0-9]{10}\b", r"\1", done.stdout)
-    return [one for one in yaml.safe_load_all(text) if one]
+    return yaml_documents(text)
 
 
 def identity(document: Document) -> tuple[str, str, str]:

@@ -188,6 +188,21 @@ async def test_its_binding_waits_until_it_is_seen_and_is_what_was_planned(planne
     held.cancel()
 
 
+async def test_who_ends_turns_its_callers_away(planned, leads):
+    """The held call at once, and those that come while it is still taken for the leader."""
+    planned.driver.observe(came())
+    member = planned.engine.view.gangs["ns/p"].members["ns/p-worker-0"]
+    held = asyncio.ensure_future(planned.binder._hold(PodUid("p0"), NodeName("n1")))
+    await until_async(lambda: member.stage is Stage.PREPARED, "the pod at the barrier")
+    leads.return_value = False
+    ending = asyncio.create_task(planned.binder.turn_away(3600.0))
+    assert await held == f"{REFUSAL_PREFIX} this process ends, and another leads"
+    late = await call(planned, "/filter", first_seen())
+    assert late["Error"] == f"{REFUSAL_PREFIX} reservations are not known here (yet)"
+    assert not ending.done()
+    ending.cancel()
+
+
 async def test_a_pod_that_is_never_seen_is_let_go(planned, monkeypatch):
     monkeypatch.setattr(server, "_SEEN_S", 0.0)
     await call(planned, "/filter", first_seen())

@@ -20,6 +20,7 @@ from gangsched.config import load_config
 from gangsched.local import components
 from gangsched.local.nodes import NodeFile
 from gangsched.local.plane import PlaneOptions, client_environment
+from gangsched.shipped import yaml_documents
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ROOT / "manifests" / "chart"
@@ -53,15 +54,14 @@ def rendered(helm: str, *values: str) -> dict:
     """Return what Helm would install, kinds included."""
     chart = str(CHARTS / "gangsched")
     flags = [word for value in values for word in ("--set", value)]
-    return objects(run(helm, "template", "gangsched", chart, "-n", HOME, "--include-crds", *flags))
+    text = run(helm, "template", "gangsched", chart, "-n", HOME, "--include-crds", *flags)
+    return objects(yaml_documents(text))
 
 
-def objects(text: str) -> dict[tuple[str, str, str], dict]:
-    """Return the objects of a text, without what only one of the two ways has."""
+def objects(documents: list[dict]) -> dict[tuple[str, str, str], dict]:
+    """Return objects by their names, without what only one of the two ways has."""
     found = {}
-    for one in yaml.safe_load_all(text):
-        if not one:
-            continue
+    for one in documents:
         metadata = one["metadata"]
         if one["kind"] == "CustomResourceDefinition":
             metadata.pop("labels", None)  # Helm takes the files as they are
@@ -84,8 +84,7 @@ def overlay(folder: str) -> dict:
     sys.path.insert(0, str(CHARTS))
     import generate
 
-    documents = generate.rendered(str(components.program("kubectl")), folder)
-    return objects(yaml.safe_dump_all(documents))
+    return objects(generate.rendered(str(components.program("kubectl")), folder))
 
 
 def settings(found: dict, tmp_path: Path):

@@ -27,6 +27,7 @@ from gangsched.cli.main import support_bundle
 from gangsched.config import ConfigError
 from gangsched.kube.client.client import KubeClient
 from gangsched.local.plane import client_environment
+from gangsched.shipped import yaml_documents
 
 ROOT = Path(__file__).parents[2]
 MANIFESTS = ROOT / "manifests"
@@ -339,7 +340,7 @@ def test_the_other_overlays_are_taken_by_the_api_server(deployed):
         deployed.kubectl(
             "apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", "-", stdin=text
         )
-    documents = list(yaml.safe_load_all(text))
+    documents = yaml_documents(text)
     counts = {d["spec"]["replicas"] for d in documents if d["kind"] == "Deployment"}
     assert counts == {1}
 
