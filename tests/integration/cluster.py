@@ -121,7 +121,7 @@ class Cluster:
 
     def yaml(self, body: dict) -> str:
         """Write an object as a file for kubectl: JSON is YAML, and written without effort."""
-        return json.dumps(body)
+        return json.dumps(body) + "\n"  # several are joined by ---
 
     def gangsched(self, *arguments) -> tuple[int, str]:
         """Run our own command in a terminal of 80 columns; return its exit code and output.
