@@ -212,9 +212,12 @@ class VolumeBinder:
             binding.selected[key] = order.node
             body = {"annotations": {SELECTED_NODE: order.node}}
             try:
-                self._volumes.claim(await self._patch(binding, _path(key), claim, body))
+                raw = await self._patch(binding, _path(key), claim, body)
             except Conflict:
                 await self._read(key)
+                continue
+            self._volumes.claim(raw)
+            return  # not looked at here: the driver may have refused before the answer came
 
     async def _keep(self, binding: Pass, key: Key, name: str) -> None:
         """Reserve a volume for a claim; the controller of volumes binds it."""

@@ -332,6 +332,22 @@ async def test_a_provisioner_may_refuse(world):
     assert world.scheduler.engine.view.gangs["ns/g"].retry.excluded_nodes.keys() == {node}
 
 
+async def test_a_provisioner_may_refuse_before_the_choice_is_answered(world):
+    """The node is not chosen again: the watch was quicker than the answer."""
+
+    def refuse() -> None:
+        claim = world.objects[PVC, "b"]
+        if claim["metadata"].get("annotations", {}).pop(SELECTED_NODE, None):
+            world.put(PVC, claim)
+
+    world.control = refuse
+    world.claim("a", "silent")
+    world.claim("b", "silent")
+    world.gang(of("a"), of("b"))
+    world.plan()
+    assert "no volume can be made for PersistentVolumeClaim b by nobody" in await broken(world)
+
+
 async def test_a_pod_that_goes_takes_the_choice_of_its_gang_back(world):
     world.answers = False
     world.claim("a")
