@@ -253,7 +253,8 @@ def _register_kind(registry: kopf.OperatorRegistry, controller: Reconciler[Any])
     @kopf.on.event(
         group, version, controller.kind.plural, id=controller.kind.kind, registry=registry
     )
-    def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+    async def changed(event: kopf.RawEvent, body: kopf.Body, **_: Any) -> None:
+        # kopf calls plain functions in other threads, and controllers belong to this loop's.
         if event["type"] == "DELETED":
             controller.job_gone(dict(body))
         else:

@@ -1,8 +1,10 @@
-"""The job controllers stop at once when asked to, and leave other tasks running."""
+"""How kopf runs the job controllers: in their own thread, and until they are asked to stop."""
 
 import asyncio
+import inspect
 import signal
 from contextlib import asynccontextmanager
+from unittest.mock import Mock
 
 import kopf
 from test_controllers import Server
@@ -84,3 +86,13 @@ async def test_stopping_controllers_wait_only_for_their_own_tasks(monkeypatch):
     finally:
         beside.cancel()
         await asyncio.gather(beside, return_exceptions=True)
+
+
+def test_changes_of_jobs_are_taken_in_by_the_thread_of_the_controllers():
+    """Kopf awaits a coroutine there, and calls any other function in threads of its own."""
+    registry, controller = kopf.OperatorRegistry(), Mock()
+    controller.kind.api_version, controller.kind.plural = "kubeflow.org/v1", "jaxjobs"
+    controller.kind.kind = "JAXJob"
+    manager._register_kind(registry, controller)
+    (handler,) = registry._watching.get_all_handlers()
+    assert inspect.iscoroutinefunction(handler.fn)
