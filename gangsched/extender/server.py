@@ -129,7 +129,7 @@ class ExtenderBinder:
         wait for 30 s to connect to the address of a pod that is gone.
         """
         for uid in list(self._held):
-            self._answer(uid, "this process ends, and another leads")
+            self._answer(uid, "this process ends")
         await asyncio.sleep(during_s)
 
     def _answer(self, uid: PodUid, error: str) -> None:

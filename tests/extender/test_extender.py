@@ -196,7 +196,7 @@ async def test_who_ends_turns_its_callers_away(planned, leads):
     await until_async(lambda: member.stage is Stage.PREPARED, "the pod at the barrier")
     leads.return_value = False
     ending = asyncio.create_task(planned.binder.turn_away(3600.0))
-    assert await held == f"{REFUSAL_PREFIX} this process ends, and another leads"
+    assert await held == f"{REFUSAL_PREFIX} this process ends"
     late = await call(planned, "/filter", first_seen())
     assert late["Error"] == f"{REFUSAL_PREFIX} reservations are not known here (yet)"
     assert not ending.done()
