@@ -67,8 +67,8 @@ def root_script(
         if mount.memory:
             lines.append(f"mkdir -p {source}")
         if mount.source.is_file():
-            folder = f"{target}{shlex.quote(str(PurePosixPath(real).parent))}"
-            lines.append(f"[ -e {place} ] || {{ mkdir -p {folder} && touch {place}; }}")
+            above = f"{target}{shlex.quote(str(PurePosixPath(real).parent))}"
+            lines.append(f"[ -e {place} ] || {{ mkdir -p {above} && touch {place}; }}")
         else:
             lines.append(f"[ -d {place} ] || mkdir -p {place}")
         lines.append(f"mount --bind {source} {place}")
