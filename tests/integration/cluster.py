@@ -130,8 +130,9 @@ class Cluster:
         """
         return run_here(arguments, client_environment(self.plane) | {"COLUMNS": "80"})
 
-    def apply(self, namespace: str, text: str) -> str:
-        return self.kubectl("apply", "-n", namespace, "-f", "-", stdin=text)
+    def apply(self, namespace: str, text: str) -> None:
+        """Apply objects as `kubectl apply --server-side` does."""
+        self.reader.apply(namespace, text)
 
     def create_all(self, text: str) -> None:
         for document in yaml.safe_load_all(text):

@@ -87,7 +87,7 @@ class Bought:
             "spec": {"nodeRegistrationDelay": "1s"},
         }
         for body in (node_class, node_pool("gpu", 16), node_pool("small", 8)):
-            self.cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+            self.cluster.apply("default", json.dumps(body))
         environment = {
             **os.environ,
             **client_environment(self.plane),

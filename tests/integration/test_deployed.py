@@ -113,7 +113,7 @@ def test_another_leads_when_the_leaders_pod_is_deleted(deployed, home):
 
 def test_metrics_are_for_those_who_may_read_them(deployed, home):
     """Asked from within the pod: its port is in the pods' network alone."""
-    deployed.kubectl("apply", "-f", "-", stdin=_reader(home))
+    deployed.apply("default", _reader(home))
     pod = leader(deployed)
     code = (
         "import ssl, sys, urllib.request as u, urllib.error as e\n"
@@ -175,10 +175,10 @@ def test_the_audit_trail_is_in_the_leaders_log(deployed, home):
         "metadata": {"name": "audited"},
         "spec": {"quotas": [{"resource": "nvidia.com/gpu", "nominal": 4}]},
     }
-    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+    deployed.apply("default", json.dumps(queue))
     deployed.wait(lambda: deployed.json("queue", "audited").get("status"), "the queue to be seen")
     queue["spec"]["weight"] = 3
-    deployed.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+    deployed.apply("default", json.dumps(queue))
 
     def told() -> dict:
         """Look into both logs: who led then may lead no more."""

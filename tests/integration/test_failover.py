@@ -74,7 +74,7 @@ def test_the_standby_goes_on_when_the_leader_is_killed(pair, home):
 
 def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     """Statuses of groups and queues stay as they are, and no Event is told twice."""
-    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(home)))
+    pair.apply("default", pair.yaml(_queue(home)))
     pair.wait(lambda: pair.json("queue", home).get("status"), "the queue's status")
     coscheduling = {
         "apiVersion": "scheduling.x-k8s.io/v1alpha1",
@@ -82,7 +82,7 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
         "metadata": {"name": "theirs", "namespace": home},
         "spec": {"minMember": 1},
     }
-    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(coscheduling))
+    pair.apply("default", pair.yaml(coscheduling))
     pair.pod(home, "theirs-0", labels={"scheduling.x-k8s.io/pod-group": "theirs"})
     pair.gang(home, "runs", 2)
     pair.pod(home, "alone-0")
@@ -119,7 +119,7 @@ def test_a_new_leader_does_not_repeat_what_was_said(pair, home):
     assert leader(pair) == other(first)
     pair.wait_event(home, "Placed", name="waits")  # the new leader is at work, and tells
     later = f"{home}-later"  # its status is written after that of the other queue
-    pair.kubectl("apply", "-f", "-", stdin=pair.yaml(_queue(later)))
+    pair.apply("default", pair.yaml(_queue(later)))
     pair.wait(lambda: pair.json("queue", later).get("status"), "the later queue's status")
     assert written() == before
     waited = [reason for reason, _ in pair.events(home, "waits")]

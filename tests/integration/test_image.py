@@ -14,7 +14,7 @@ import pytest
 from conftest import commands
 from test_deployed import HOME, MANIFESTS, WAIT_S, leader, pods
 from test_deployed import run as start
-from test_installed import SCENARIO, UV
+from test_installed import UV
 from waiting import patience_s
 
 from gangsched.local import components
@@ -23,6 +23,18 @@ from gangsched.local.loading import load
 ROOT = Path(__file__).parents[2]
 UNUSED = {"__pycache__", "tests", "include"}
 TOOLS = {"pip", "uv", "setuptools", "gcc", "cc", "make", "dpkg", "apt", "apt-get", "perl", "sh"}
+
+SCENARIO = """
+version: gangsched.io/simulation/v1
+name: small
+cluster:
+  nodes:
+  - {name: node, count: 4, gpus: 8, cpu: "96", memory: 1Ti}
+workload:
+  generators:
+  - {jobs: 20, every: 15m, runtime: 1h, longest: 4h, pods: {1: 60, 2: 40}, gpus: {8: 1}}
+seeds: [0]
+"""
 
 CONTAINER = """
 root=$0 written=$1
@@ -151,6 +163,7 @@ def test_its_entry_point_runs_as_a_plain_user_on_a_read_only_root(image):
 
 
 def test_it_simulates(image):
+    """It holds the wheel and what the lock names: a simulation needs no checkout."""
     (written(image) / "scenario.yaml").write_text(SCENARIO)
     where = ("--out", "/tmp/out", "--processes", "1")
     inside(image, "gangsched", "simulate", "/tmp/scenario.yaml", *where)

@@ -1,4 +1,7 @@
-"""The wheel works alone, in its own environment without a checkout."""
+"""The wheel works alone, in its own environment without a checkout.
+
+The image of test_image.py holds the wheel too: a simulation runs there.
+"""
 
 import os
 import subprocess
@@ -13,18 +16,6 @@ from waiting import patience_s
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).parent / "uv"
 LEFT_OUT = ("PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "VIRTUAL_ENV")
-
-SCENARIO = """
-version: gangsched.io/simulation/v1
-name: small
-cluster:
-  nodes:
-  - {name: node, count: 4, gpus: 8, cpu: "96", memory: 1Ti}
-workload:
-  generators:
-  - {jobs: 20, every: 15m, runtime: 1h, longest: 4h, pods: {1: 60, 2: 40}, gpus: {8: 1}}
-seeds: [0]
-"""
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +75,3 @@ def test_a_plane_its_doctor_and_a_bundle_need_no_checkout(installed, tmp_path):
     installed("support-bundle", bundle, "--hide-names", KUBECONFIG=kubeconfig)
     with tarfile.open(bundle) as files:
         assert any(name.endswith(".json") for name in files.getnames())
-
-
-def test_a_simulation_needs_no_checkout(installed, tmp_path):
-    (tmp_path / "scenario.yaml").write_text(SCENARIO)
-    installed("simulate", tmp_path / "scenario.yaml", "--out", tmp_path / "results")
-    assert list((tmp_path / "results").rglob("*.html"))

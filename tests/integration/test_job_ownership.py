@@ -60,7 +60,7 @@ def comes(cluster, namespace):
 
     def it() -> None:
         for body in operator(namespace):
-            cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+            cluster.apply("default", json.dumps(body))
 
     yield it
     goes(cluster, namespace)

@@ -41,7 +41,7 @@ class Native:
                 "value": value,
                 "preemptionPolicy": policy,
             }
-            cluster.kubectl("apply", "-f", "-", stdin=cluster.yaml(body))
+            cluster.apply("default", cluster.yaml(body))
 
     def create(self, name: str, count: int, minimum: int, **spec) -> None:
         """Create a group and its pods, each of which takes a node of its own."""

@@ -241,7 +241,7 @@ RAY_CRD = {
 
 @pytest.mark.by("extender")  # how many there are is read off the RayCluster whoever binds
 def test_head_and_workers_of_a_ray_cluster_start_together(cluster, namespace):
-    cluster.kubectl("apply", "-f", "-", stdin=cluster.yaml(RAY_CRD))
+    cluster.apply("default", cluster.yaml(RAY_CRD))
     patience = f"--timeout={patience_s(30):.0f}s"
     cluster.kubectl("wait", "--for=condition=Established", "crd/rayclusters.ray.io", patience)
     try:

@@ -111,7 +111,7 @@ def test_placeholders_belong_to_nobody_else(autoscaled, namespace):
         "metadata": {"name": "other", "namespace": PLACE, "labels": labels},
         "spec": {"schedulerName": "none", "containers": [{"name": "c", "image": "none"}]},
     }
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+    cluster.apply("default", json.dumps(body))
     try:
         cluster.gang(namespace, "gang", 1, gpus=8)
         cluster.wait(lambda: len(autoscaled.bound(namespace, "gang")) == 1, "the gang to run", 60)
@@ -129,7 +129,7 @@ def test_a_guarantee_is_warm_before_its_gangs_come(autoscaled, namespace):
         "metadata": {"name": "warm"},
         "spec": {"quotas": [{"resource": GPU, "nominal": 16}]},
     }
-    cluster.kubectl("apply", "-f", "-", stdin=json.dumps(queue))
+    cluster.apply("default", json.dumps(queue))
     entry = {
         "name": "warm-gpus",
         "queue": "warm",

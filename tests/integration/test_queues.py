@@ -177,7 +177,7 @@ def test_quotas_of_a_namespace_are_counted_before_pods_exist(cluster, namespace,
             "metadata": {"name": "compute", "namespace": namespace},
             "spec": {"hard": {"requests.nvidia.com/gpu": amount}},
         }
-        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(body))
+        cluster.apply("default", json.dumps(body))
 
     small = queue("small", quotas=gpus(4))
     resources = {"limits": {"nvidia.com/gpu": 4}, "requests": {"nvidia.com/gpu": 4}}

@@ -62,7 +62,7 @@ def settings(tmp_path_factory):
 def racks(cluster, settings):
     """Two blocks of two racks of two nodes with four GPUs, and two nodes with MIG."""
     with other_nodes(cluster, NODES, settings):
-        cluster.kubectl("apply", "-f", "-", stdin=TOPOLOGY)
+        cluster.apply("default", TOPOLOGY)
         yield cluster
         cluster.kubectl("delete", "-f", "-", stdin=TOPOLOGY)
 

@@ -124,7 +124,7 @@ def test_a_rolling_upgrade_with_gangs_in_every_state(cluster):
     namespace = cluster.new_namespace()
     old = yaml.safe_load((Path(__file__).parent / "released" / CRDS[0].name).read_text())
     assert [one["name"] for one in old["spec"]["versions"]] == [OLD]
-    cluster.kubectl("apply", "-f", "-", stdin=_queue())
+    cluster.apply("default", _queue())
     for name in ("runs", "gone"):
         _gang(cluster, namespace, name, 1)
     cluster.apply(namespace, JOB % ("job-runs", 2, 4))

@@ -207,7 +207,7 @@ def test_each_group_has_a_pool_of_its_own(plane, lws, home):
     cluster = plane
     groups = Groups(cluster, lws, home, "lws-exclusive-placement")
     groups.body["metadata"]["labels"] = {"gangsched.io/queue-name": "alone"}
-    cluster.kubectl("apply", "-f", "-", stdin=POOLS_ALONE)
+    cluster.apply("default", POOLS_ALONE)
     groups.create()
     cluster.wait(lambda: len(groups.bound()) == 2 and groups.run(*groups.bound()), "two groups")
     assert sorted(sorted(nodes) for nodes in groups.bound().values()) == [

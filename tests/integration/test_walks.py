@@ -95,7 +95,7 @@ def test_moves_are_looked_for(reader, readme):
         "metadata": {"name": "racks"},
         "spec": {"levels": [{"nodeLabel": "topology.gangsched.io/rack", "name": "rack"}]},
     }
-    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(topology))
+    cluster.apply("default", yaml.safe_dump(topology))
     there = {
         "nodeSelector": {"kubernetes.io/hostname": "rack-00"},
         "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],

@@ -122,7 +122,7 @@ def test_mounts_of_an_image_stay_below_its_root(tmp_path):
     lines = script.splitlines()
     assert f"mount --bind {tmp_path} {tmp_path}/pod/r/run/x" in lines
     assert lines[-1] == f"mount -o remount,bind,ro {tmp_path}/pod/r"
-    assert not [line for line in lines if "lowerdir=/usr" in line], "the machine's own"
+    assert not [line for line in lines if "lowerdir=/," in line], "the machine's own"
 
 
 class Stopped:

@@ -67,9 +67,10 @@ def root_script(
         if mount.memory:
             lines.append(f"mkdir -p {source}")
         if mount.source.is_file():
-            lines.append(f"mkdir -p $(dirname {place}) && touch {place}")
+            above = f"{target}{shlex.quote(str(PurePosixPath(real).parent))}"
+            lines.append(f"[ -e {place} ] || {{ mkdir -p {above} && touch {place}; }}")
         else:
-            lines.append(f"mkdir -p {place}")
+            lines.append(f"[ -d {place} ] || mkdir -p {place}")
         lines.append(f"mount --bind {source} {place}")
         if mount.read_only:
             lines.append(f"mount -o remount,bind,ro {place}")
@@ -79,30 +80,48 @@ def root_script(
 
 
 def _of_machine(base: str, target: str) -> list[str]:
-    """Cover each top folder of the machine by an overlay.
+    """Cover the machine's root by one overlay.
 
-    (One overlay of / would do for root; inside a user namespace the kernel refuses to stack on a
-    tree with locked mounts, and such a folder is then bound as it is.)
+    Inside a user namespace the kernel refuses to stack on a tree with locked mounts: there each top
+    folder gets an overlay of its own, and such a folder is bound as it is. A top folder that is a
+    mount has its own overlay too, because that of / does not show what is mounted below it.
     """
-    lines = []
+    links, folders = [], []
     for top in sorted(Path("/").iterdir()):
-        name = shlex.quote(top.name)
         if top.is_symlink():
-            lines.append(f"ln -s {shlex.quote(str(top.readlink()))} {target}/{name}")
+            links.append(f"ln -s {shlex.quote(str(top.readlink()))} {target}{_quoted(top)}")
         elif top.is_dir():
-            lines.append(f"mkdir {target}/{name}")
-            if top.name not in ("proc", "sys", "dev"):
-                options = f"lowerdir=/{name},upperdir={base}/u/{name},workdir={base}/w/{name}"
-                lines += [
-                    f"mkdir {base}/u/{name} {base}/w/{name}",
-                    (
-                        f"mount -t overlay overlay -o {options},userxattr {target}/{name} "
-                        f"2>/dev/null || mount --rbind /{name} {target}/{name}"
-                    ),
-                ]
-    return lines + [
-        f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()
+            folders.append(top)
+    kernel = ("proc", "sys", "dev")
+    own = [top for top in folders if top.name not in kernel]
+    layers = [f"{base}/{layer}{_quoted(top)}" for top in own for layer in ("u", "w")]
+    return [
+        f"mkdir {base}/a {base}/b {' '.join(layers)}",
+        f"if {_overlay('/', f'{base}/a', f'{base}/b', target)}; then :",
+        *(_of_folder(top, base, target) for top in own if top.is_mount()),
+        "else",
+        f"mkdir {' '.join(f'{target}{_quoted(top)}' for top in folders)}",
+        *links,
+        *(_of_folder(top, base, target) for top in own),
+        "fi",
+        *(f"mount --rbind {shlex.quote(m)} {target}{shlex.quote(m)}" for m in _host_mounts()),
     ]
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))
+
+
+def _overlay(lower: str, upper: str, work: str, place: str) -> str:
+    options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
+    return f"mount -t overlay overlay -o {options} {place} 2>/dev/null"
+
+
+def _of_folder(top: Path, base: str, target: str) -> str:
+    """Return the line that covers a top folder of the machine by an overlay, or else binds it."""
+    name = _quoted(top)
+    covered = _overlay(name, f"{base}/u{name}", f"{base}/w{name}", f"{target}{name}")
+    return f"{covered} || mount --rbind {name} {target}{name}"
 
 
 def _of_image(image: Image, base: str, target: str) -> list[str]:

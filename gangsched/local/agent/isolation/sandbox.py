@@ -146,8 +146,12 @@ class NamespaceSandboxes:
         """Create the bridge, and try to build the root that every pod needs."""
         self._inside(
             self._pid,
-            "ip link set lo up && ip link add br0 type bridge && "
-            f"ip address add {_NETWORK}.0.1/16 dev br0 && ip link set br0 up",
+            _ip(
+                "link set lo up",
+                "link add br0 type bridge",
+                f"address add {_NETWORK}.0.1/16 dev br0",
+                "link set br0 up",
+            ),
         )
         scratch = self._folder / "probe"
         scratch.mkdir(parents=True, exist_ok=True)
@@ -189,10 +193,11 @@ class NamespaceSandboxes:
         process = self._pause(host_network=host_network)
         try:
             pid = _child(process)
-            if not host_network:
-                self._connect(pid, pod.ip)
             own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
-            self._inside(pid, root_script(root, pod.name, [*mounts, *own], pod.image, pod.hidden))
+            script = root_script(root, pod.name, [*mounts, *own], pod.image, pod.hidden)
+            if not host_network:
+                script = f"{self._connected(pid, pod.ip)}\n{script}"
+            self._inside(pid, script)
         except BaseException:
             process.kill()
             process.wait()
@@ -241,17 +246,16 @@ class NamespaceSandboxes:
             stderr=subprocess.PIPE,
         )
 
-    def _connect(self, pid: int, ip: str) -> None:
+    def _connected(self, pid: int, ip: str) -> str:
+        """Give a pod its end of a link to the bridge; return the script by which it uses it."""
         link = f"p{pid}"
-        self._inside(
-            self._pid,
-            f"ip link add {link} type veth peer name eth0 netns {pid} && "
-            f"ip link set {link} master br0 up",
-        )
-        self._inside(
-            pid,
-            f"ip link set lo up && ip address add {ip}/16 dev eth0 && ip link set eth0 up && "
-            f"ip route add default via {_NETWORK}.0.1",
+        add = f"link add {link} type veth peer name eth0 netns {pid}"
+        self._inside(self._pid, _ip(add, f"link set {link} master br0 up"))
+        return _ip(
+            "link set lo up",
+            f"address add {ip}/16 dev eth0",
+            "link set eth0 up",
+            f"route add default via {_NETWORK}.0.1",
         )
 
     def _enter(self, pid: int, *, pid_namespace: bool = True) -> list[str]:
@@ -308,6 +312,14 @@ class NamespacedPod:
                 if self._first.status() == psutil.STATUS_ZOMBIE:
                     return
                 await asyncio.sleep(_LOOK_S)
+
+
+def _ip(*commands: str) -> str:
+    """Return the lines of a shell script by which one `ip` carries out several commands.
+
+    Starting a program takes longer than what it does here.
+    """
+    return "\n".join(("ip -batch - <<'END'", *commands, "END"))
 
 
 def _unmake(making: "asyncio.Future[NamespacedPod]") -> None:
