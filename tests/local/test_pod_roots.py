@@ -33,11 +33,11 @@ def test_a_pod_sees_what_is_mounted_and_writes_into_its_own_root_alone(
         f"mount -t tmpfs tmpfs {MOUNTED} && touch {MOUNTED}/of-the-machine",
         root_script(root, "pod", []),
         f"cd {root}/r && touch mnt/of-the-pod usr/of-the-pod etc/of-the-pod",
-        f"ls mnt && ls {MOUNTED} && hostname && readlink -f proc/self/exe",
+        f"ls mnt && ls {MOUNTED} && hostname && [ -e proc/self/exe ]",
     )
     said = subprocess.run(
         [*namespaces, "sh", "-ec", "\n".join(lines)], capture_output=True, text=True, check=False
     )
     assert not said.returncode, said.stderr
-    assert said.stdout.split()[:-1] == ["of-the-machine", "of-the-pod", "of-the-machine", "pod"]
+    assert said.stdout.split() == ["of-the-machine", "of-the-pod", "of-the-machine", "pod"]
     assert not [top for top in ("/mnt", "/usr", "/etc") if Path(top, "of-the-pod").exists()]

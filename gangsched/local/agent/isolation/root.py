@@ -97,7 +97,7 @@ def _of_machine(base: str, target: str) -> list[str]:
     layers = [f"{base}/{layer}{_quoted(top)}" for top in own for layer in ("u", "w")]
     return [
         f"mkdir {base}/a {base}/b {' '.join(layers)}",
-        f"if {_overlay('/', f'{base}/a', f'{base}/b', target)}; then :",
+        f"if {_overlay('/', f'{base}/a', f'{base}/b', target)} 2>/dev/null; then :",
         *(_of_folder(top, base, target) for top in own if top.is_mount()),
         "else",
         f"mkdir {' '.join(f'{target}{_quoted(top)}' for top in folders)}",
@@ -114,21 +114,20 @@ def _quoted(path: Path) -> str:
 
 def _overlay(lower: str, upper: str, work: str, place: str) -> str:
     options = f"lowerdir={lower},upperdir={upper},workdir={work},userxattr"
-    return f"mount -t overlay overlay -o {options} {place} 2>/dev/null"
+    return f"mount -t overlay overlay -o {options} {place}"
 
 
 def _of_folder(top: Path, base: str, target: str) -> str:
     """Return the line that covers a top folder of the machine by an overlay, or else binds it."""
     name = _quoted(top)
     covered = _overlay(name, f"{base}/u{name}", f"{base}/w{name}", f"{target}{name}")
-    return f"{covered} || mount --rbind {name} {target}{name}"
+    return f"{covered} 2>/dev/null || mount --rbind {name} {target}{name}"
 
 
 def _of_image(image: Image, base: str, target: str) -> list[str]:
     """Cover an image's root by one overlay."""
-    options = f"lowerdir={shlex.quote(str(image.root))},upperdir={base}/u,workdir={base}/w"
     return [
-        f"mount -t overlay overlay -o {options},userxattr {target}",
+        _overlay(_quoted(image.root), f"{base}/u", f"{base}/w", target),
         f"mkdir -p {target}/proc {target}/dev {target}/sys",
     ]
 

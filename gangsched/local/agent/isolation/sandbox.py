@@ -196,7 +196,8 @@ class NamespaceSandboxes:
             own = [Mount(pod.hosts, "/etc/hosts"), Mount(self._name_switch(), "/etc/nsswitch.conf")]
             script = root_script(root, pod.name, [*mounts, *own], pod.image, pod.hidden)
             if not host_network:
-                script = f"{self._connected(pid, pod.ip)}\n{script}"
+                self._link(pid)
+                script = f"{_addressed(pod.ip)}\n{script}"
             self._inside(pid, script)
         except BaseException:
             process.kill()
@@ -246,17 +247,11 @@ class NamespaceSandboxes:
             stderr=subprocess.PIPE,
         )
 
-    def _connected(self, pid: int, ip: str) -> str:
-        """Give a pod its end of a link to the bridge; return the script by which it uses it."""
+    def _link(self, pid: int) -> None:
+        """Connect the network of a pod to the bridge."""
         link = f"p{pid}"
         add = f"link add {link} type veth peer name eth0 netns {pid}"
         self._inside(self._pid, _ip(add, f"link set {link} master br0 up"))
-        return _ip(
-            "link set lo up",
-            f"address add {ip}/16 dev eth0",
-            "link set eth0 up",
-            f"route add default via {_NETWORK}.0.1",
-        )
 
     def _enter(self, pid: int, *, pid_namespace: bool = True) -> list[str]:
         own = ["--user", "--preserve-credentials"] if self.mode == "user" else []
@@ -312,6 +307,16 @@ class NamespacedPod:
                 if self._first.status() == psutil.STATUS_ZOMBIE:
                     return
                 await asyncio.sleep(_LOOK_S)
+
+
+def _addressed(ip: str) -> str:
+    """Return the lines of a shell script by which a pod gets its address."""
+    return _ip(
+        "link set lo up",
+        f"address add {ip}/16 dev eth0",
+        "link set eth0 up",
+        f"route add default via {_NETWORK}.0.1",
+    )
 
 
 def _ip(*commands: str) -> str:
